@@ -13,9 +13,9 @@
 //! | of `ROW_FORMAT=COMPRESSED` | all | the beginning, CRC-32C or Adler-32 |
 //!
 //! MariaDB's encrypted pages have a checksum of the encrypted bytes, and page-compressed ones of
-//! the full_crc32 kind a checksum of the compressed bytes; both are checked. MySQL's encrypted and
-//! page-compressed pages, and MariaDB's older page-compressed ones, have their checksum inside:
-//! they are counted as [`PageCounts::unchecked`].
+//! the full_crc32 kind a checksum of the compressed bytes; both are checked. MySQL's page-compressed pages have
+//! their checksum inside: they are decompressed. So do MySQL's encrypted pages, and MariaDB's older page-compressed
+//! ones: they are counted as [`PageCounts::unchecked`].
 //!
 //! Beyond the checksum, a page must have the number of its place and of its tablespace, the file
 //! must be as long as its first page states, and a page that the tablespace counts as used must not
@@ -45,6 +45,7 @@ mod delta_file;
 mod doublewrite;
 mod first_page;
 mod format;
+mod mysql_compressed;
 mod page;
 mod recognise;
 mod redo;

@@ -4,13 +4,14 @@ use std::fmt;
 
 use crate::checksums::{adler_of, crc32c, crc32c_of, fold};
 use crate::format::{Format, Kind, be16, be32, be64};
+use crate::mysql_compressed::uncompressed;
 
 // Fields at the beginning of every page, by offset: checksum 0, page number 4, log position 16,
 // type 24, eight bytes with several uses 26, number of the tablespace 34, content 38.
 const NUMBER: usize = 4;
 pub(crate) const LSN: usize = 16;
 pub(crate) const TYPE: usize = 24;
-const VARIOUS: usize = 26;
+pub(crate) const VARIOUS: usize = 26;
 pub(crate) const SPACE: usize = 34;
 pub(crate) const DATA: usize = 38;
 /// Value of both checksum fields in a page without checksum.
@@ -124,6 +125,11 @@ pub enum Fault {
         /// The stated length in bytes.
         len: usize,
     },
+    /// The content of a compressed page cannot be decompressed to the length of a page.
+    Compressed {
+        /// Length of the compressed content in bytes.
+        len: usize,
+    },
     /// The file ends inside the page.
     Cut {
         /// Number of bytes present.
@@ -156,6 +162,9 @@ impl fmt::Display for Fault {
                 write!(f, "the file ends after {pages} pages, but its first page states {stated}")
             }
             Self::Length { len } => write!(f, "invalid page length of {len} bytes"),
+            Self::Compressed { len } => {
+                write!(f, "its {len} bytes of compressed content cannot be decompressed")
+            }
             Self::Cut { len } => write!(f, "the file ends after {len} bytes of this page"),
         }
     }
@@ -222,9 +231,13 @@ fn is_inside_mysql(page: &[u8], place: PageContext) -> bool {
 /// Judges a page that states that its checksum is inside. If it matches its checksum with another type, it has only the
 /// wrong type: an encrypted page matches with none.
 fn inside(format: Format, page: &[u8]) -> Verdict {
-    match format.kind {
-        Kind::Both => wrong_type(page).map_or(Verdict::Inside, Verdict::Damaged),
-        Kind::Full | Kind::Zip => Verdict::Inside,
+    if format.kind != Kind::Both {
+        return Verdict::Inside;
+    }
+    match (wrong_type(page), uncompressed(page)) {
+        (Some(fault), _) | (_, Some(Err(fault))) => Verdict::Damaged(fault),
+        (None, Some(Ok(whole))) => both(&whole, false).unwrap_or(Verdict::Inside),
+        (None, None) => Verdict::Inside,
     }
 }
 

@@ -60,6 +60,8 @@ pub struct TableHead {
     pub in_use: bool,
     /// Whether recovery repairs the table from Aria's log.
     pub transactional: bool,
+    /// Whether an Aria table is encrypted.
+    pub encrypted: bool,
     /// The pages of an Aria table, if they can be checked.
     pub pages: Option<AriaPages>,
 }
@@ -109,11 +111,11 @@ impl TableHead {
         let both = be64(head, lengths).zip(be64(head, lengths + 8));
         let (index_len, data_len) = both.ok_or(beyond)?;
         let in_use = be16(head, OPENED).ok_or(beyond)? > 0;
-        let (transactional, pages) = match engine {
-            TableEngine::MyIsam => (false, None),
+        let (transactional, encrypted, pages) = match engine {
+            TableEngine::MyIsam => (false, false, None),
             TableEngine::Aria => aria(head, beyond)?,
         };
-        Ok(Self { index_len, data_len, in_use, transactional, pages })
+        Ok(Self { index_len, data_len, in_use, transactional, encrypted, pages })
     }
 
     /// Returns whether the files must be at least as long as stated.
@@ -130,9 +132,9 @@ impl TableHead {
     }
 }
 
-/// Returns whether an Aria table is transactional, and its pages. `beyond`: the fault if something lies
+/// Returns whether an Aria table is transactional, whether it is encrypted, and its pages. `beyond`: the fault if something lies
 /// behind the end of these bytes.
-fn aria(head: &[u8], beyond: HeadFault) -> Result<(bool, Option<AriaPages>), HeadFault> {
+fn aria(head: &[u8], beyond: HeadFault) -> Result<(bool, bool, Option<AriaPages>), HeadFault> {
     let base = usize::from(be16(head, ARIA_BASE).ok_or(beyond)?);
     let flag = |at| match head.get(base + at).copied().ok_or(beyond)? {
         0 => Ok(false),
@@ -143,7 +145,8 @@ fn aria(head: &[u8], beyond: HeadFault) -> Result<(bool, Option<AriaPages>), Hea
     let page = usize::from(be16(head, base + BASE_PAGE).ok_or(beyond)?);
     let len = be16(head, ARIA_HEAD_LEN).ok_or(beyond)?;
     let rows = head.get(ARIA_ROWS) == Some(&ROWS_IN_PAGES);
-    let plain = !flag(BASE_ENCRYPTED)? && page == ARIA_PAGE;
+    let encrypted = flag(BASE_ENCRYPTED)?;
+    let plain = !encrypted && page == ARIA_PAGE;
     let pages = AriaPages { head: u64::from(len).div_ceil(ARIA_PAGE as u64), rows };
-    Ok((transactional, plain.then_some(pages)))
+    Ok((transactional, encrypted, plain.then_some(pages)))
 }

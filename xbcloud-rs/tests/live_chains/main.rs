@@ -15,4 +15,5 @@ mod renamed;
 mod rescue;
 mod rescue_cut;
 mod rescue_values;
+mod trial;
 mod verify;

@@ -703,6 +703,59 @@ fn encrypted_pages_are_taken_where_the_tablespace_says_so() {
     }
 }
 
+/// As MySQL writes pages of tables with `COMPRESSION`: a type, version and algorithm, the type and length before, the
+/// length after; the checksum is that of the page before.
+#[test]
+fn pages_that_mysql_has_compressed_are_decompressed_and_checked() {
+    use std::io::Write as _;
+    let size = 16384;
+    let sound = tablespace(Sum::Crc32, 5, 20);
+    let compressed = |algorithm: u8, damage: bool| {
+        let mut file = sound.clone();
+        for number in [4, 5] {
+            let page = &mut file[number * size..][..size];
+            if damage {
+                page[9000] ^= 1;
+            }
+            let content = match algorithm {
+                1 => {
+                    let mut zlib =
+                        flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+                    zlib.write_all(&page[38..]).unwrap();
+                    zlib.finish().unwrap()
+                }
+                _ => lz4_flex::block::compress(&page[38..]),
+            };
+            let kind = [page[24], page[25]];
+            page[24..26].copy_from_slice(&14_u16.to_be_bytes());
+            page[26..28].copy_from_slice(&[2, algorithm]);
+            page[28..30].copy_from_slice(&kind);
+            page[30..32].copy_from_slice(&u16::try_from(size - 38).unwrap().to_be_bytes());
+            page[32..34].copy_from_slice(&u16::try_from(content.len()).unwrap().to_be_bytes());
+            page[38..].fill(0);
+            page[38..38 + content.len()].copy_from_slice(&content);
+        }
+        file
+    };
+    for algorithm in [1, 2] {
+        let mut file = compressed(algorithm, false);
+        let (counts, bad, _) = checked("d/t.ibd", &file, &[1 << 20]);
+        assert_eq!((counts.good, counts.unchecked, bad.len()), (20, 0, 0), "{algorithm}");
+        let (_, bad, _) = checked("d/t.ibd", &compressed(algorithm, true), &[1 << 20]);
+        assert_eq!(bad.iter().map(|bad| bad.page).collect::<Vec<_>>(), [4, 5], "{algorithm}");
+        // Content that cannot be decompressed; then an algorithm that is not known.
+        file[4 * size + 33] -= 1;
+        let (_, bad, _) = checked("d/t.ibd", &file, &[1 << 20]);
+        assert!(
+            matches!(bad[..], [BadPage { page: 4, fault: Fault::Compressed { .. }, .. }]),
+            "{bad:?}"
+        );
+        file[4 * size + 27] = 3;
+        let (counts, bad, _) = checked("d/t.ibd", &file, &[1 << 20]);
+        assert_eq!((counts.good, counts.unchecked, bad.len()), (19, 1, 0), "{algorithm}");
+    }
+}
+
 /// Of an undo tablespace, nothing says that its pages are not encrypted.
 #[test]
 fn a_page_that_only_says_that_it_is_encrypted_is_found() {

@@ -8,6 +8,8 @@ pub(crate) const SETTINGS: &str = "backup-my.cnf";
 /// Files in which the producer states the kind and the positions of the backup. It never encrypts
 /// or compresses them.
 pub(crate) const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// Files in which the producer repeats the position in the binary log.
+pub(crate) const POSITIONS: [&str; 2] = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
 /// Control file of Aria.
 pub(crate) const ARIA_CONTROL: &str = "aria_log_control";
 /// Beginnings of the names of redo logs: in a backup, and in a data directory.
@@ -57,8 +59,27 @@ pub(crate) struct Texts<'t> {
     pub(crate) checkpoints: Option<&'t str>,
     /// `backup-my.cnf`: settings of the server.
     pub(crate) settings: Option<&'t str>,
+    /// `xtrabackup_binlog_info`: the position in the binary log.
+    pub(crate) position: Option<&'t str>,
     /// `aria_log_control`: where the log of Aria begins.
     pub(crate) aria: Option<&'t [u8]>,
+}
+
+/// Whether the file with the position in the binary log states the file and the offset that the info file has, if both
+/// are there. mariadb-backup writes both from the same position.
+pub(crate) fn is_same_position(texts: Texts<'_>) -> bool {
+    let Some(info) = texts.info.filter(|info| version_of_mariadb(info).is_some()) else {
+        return true;
+    };
+    // `filename 'b.000002', position '334', GTID of the last change '0-7-55'`
+    let noted = field(info, "binlog_pos").and_then(|noted| {
+        let (file, rest) = noted.strip_prefix("filename '")?.split_once("', position '")?;
+        Some((file, rest.split_once('\'')?.0))
+    });
+    noted.zip(texts.position).is_none_or(|((file, offset), position)| {
+        let mut stated = position.lines().next().unwrap_or_default().split('\t');
+        stated.next() == Some(file) && stated.next() == Some(offset)
+    })
 }
 
 /// The version of xtrabackup in an info file: its first number, and all of it.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crc_fast::{CrcAlgorithm, checksum};
 
 use super::producer_files::{
-    ARIA_CONTROL, CHECKPOINTS, DICTIONARY, INFO, SETTINGS, Texts, field, is_unprepared,
-    version_of_mariadb, version_of_xtrabackup,
+    ARIA_CONTROL, CHECKPOINTS, DICTIONARY, INFO, POSITIONS, SETTINGS, Texts, field,
+    is_same_position, is_unprepared, version_of_mariadb, version_of_xtrabackup,
 };
 
 /// Control file of Aria, and the beginning of the names of its log.
@@ -38,6 +38,8 @@ const HALVES: [&str; 2] = [".delta", ".meta"];
 pub(super) struct Required {
     /// Files outside any schema, without suffixes of compression and encryption.
     top: BTreeSet<Vec<u8>>,
+    /// Whether the file with the position in the binary log is empty.
+    no_position: bool,
     /// Whether a table of accounts was seen.
     accounts: bool,
     /// Files among these that are too short to be of use.
@@ -54,6 +56,8 @@ impl Required {
     pub(super) fn ended(&mut self, name: &[u8], size: u64, is_bare: bool) {
         self.accounts |=
             OLDER_ACCOUNTS.iter().chain([&ACCOUNTS]).any(|table| table.as_bytes() == name);
+        self.no_position |=
+            size == 0 && POSITIONS.iter().any(|position| position.as_bytes() == name);
         if !name.contains(&b'/') {
             self.top.insert(name.to_vec());
             // Compressed or encrypted, it has another length, but never none.
@@ -110,6 +114,7 @@ impl Required {
     /// Files that are there, but too short, or without the words that every producer writes into them, or with
     /// others than their checksum or another file states.
     fn useless(&self, texts: Texts<'_>) -> Vec<String> {
+        let texts = Texts { position: texts.position.or(self.no_position.then_some("")), ..texts };
         let number = |text: &str, key: &str| {
             field(text, key).is_some_and(|value| value.parse::<u64>().is_ok())
         };
@@ -120,6 +125,7 @@ impl Required {
                     .checkpoints
                     .is_none_or(|text| number(text, "to_lsn") && is_repeated(text, texts)),
             ),
+            (self.of_version(POSITIONS), is_same_position(texts)),
             (ARIA_CONTROL, texts.aria.is_none_or(is_aria_control)),
             (
                 self.of_version(INFO),
@@ -259,7 +265,12 @@ mod tests {
     }
 
     fn texts<'t>(kind: &'t str, info: &'t str, settings: &'t str) -> Texts<'t> {
-        Texts { checkpoints: Some(kind), info: Some(info), settings: Some(settings), aria: None }
+        Texts {
+            checkpoints: Some(kind),
+            info: Some(info),
+            settings: Some(settings),
+            ..Texts::default()
+        }
     }
 
     /// Leaves out each of the names once: exactly that one is found.
@@ -393,6 +404,35 @@ mod tests {
             assert!(!of(&kind, &other).contains("checkpoints"));
         }
         assert_eq!(of(&kind("full-prepared"), &info("50")), "");
+    }
+
+    #[test]
+    fn the_position_that_mariadb_backup_states_is_in_both_files() {
+        let names = "backup-my.cnf xtrabackup_info xtrabackup_binlog_info aria_log_control aria_log.00000001 ibdata1";
+        let kind = kind("full-backuped");
+        let of = |position, noted: &str| {
+            let info = format!("{MARIADB}binlog_pos = {noted}\n");
+            lacking(names, Texts { position, ..texts(&kind, &info, "[mysqld]") })
+        };
+        let noted = "filename 'b.000002', position '334', GTID of the last change '0-7-55'";
+        let sound = "b.000002\t334\t0-7-55\n";
+        for noted in [noted, "filename 'b.000002', position '334'", "", "unknown"] {
+            assert_eq!(of(Some(sound), noted), "", "{noted}");
+        }
+        assert_eq!(of(None, noted), "");
+        for other in ["", "b.000009\t334\t0-7-55\n", "b.000002\t335\t0-7-55\n", "b.000002\n"] {
+            assert_eq!(of(Some(other), noted), "xtrabackup_binlog_info", "{other:?}");
+        }
+        let mut empty = Required::default();
+        empty.ended(b"xtrabackup_binlog_info", 0, true);
+        let info = format!("{MARIADB}binlog_pos = {noted}\n");
+        let lacking_with =
+            |position| empty.lacking(Texts { position, ..texts("", &info, "[mysqld]") }).join(" ");
+        assert!(lacking_with(None).contains("xtrabackup_binlog_info"));
+        assert!(!lacking_with(Some(sound)).contains("binlog_info"));
+        let info = format!("{MYSQL}binlog_pos = {noted}\n");
+        let mysql = Texts { position: Some(""), ..texts(&kind, &info, "[mysqld]") };
+        assert!(!lacking(names, mysql).contains("binlog_info"));
     }
 
     #[test]

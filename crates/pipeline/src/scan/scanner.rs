@@ -18,7 +18,9 @@ use xb_reader::{
 use crate::extract::decode::{ChainStop, CodecChain, FileDecodeError, Names, Plan};
 use crate::scan::definitions::{DefinedTables, Definitions, TablesWithoutFiles};
 use crate::scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, NotWhole};
-use crate::scan::producer_files::{ARIA_CONTROL, CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
+use crate::scan::producer_files::{
+    ARIA_CONTROL, CHECKPOINTS, INFO, POSITIONS, SETTINGS, Texts, logical_name,
+};
 
 /// A stream from outside is damaged or incomplete.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -280,6 +282,7 @@ impl Scanner {
             info: text(&INFO),
             checkpoints: text(&CHECKPOINTS),
             settings: text(&[SETTINGS]),
+            position: text(&POSITIONS),
             aria: described.get(ARIA_CONTROL).map(Vec::as_slice),
         };
         let proof = self.watch.verdict(texts)?;

@@ -22,18 +22,18 @@ pub(super) struct ListedTable {
     pub(super) kind: Kind,
     /// Empty for a view, and for a table that cannot be opened.
     pub(super) engine: String,
-    /// Whether InnoDB encrypts it with keys of a plugin.
+    /// Whether it is encrypted with keys of a plugin.
     pub(super) encryption: Encryption,
 }
 
-/// Whether InnoDB encrypts a table with keys of a plugin of MariaDB.
+/// Whether a table is encrypted with keys of a plugin of MariaDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encryption {
     None,
     /// The server has no key for it.
     NoKey,
-    /// The server has a key, right or wrong.
-    Key,
+    /// The server has a key of this number, right or wrong.
+    Key(u32),
 }
 
 impl ListedTable {
@@ -84,6 +84,10 @@ pub(super) enum Verdict {
     Opened,
     /// A view that cannot be used, because of what it refers to.
     BrokenView,
+    /// A MERGE table of which a table is missing, or is defined otherwise.
+    BrokenMerge,
+    /// `CHECK TABLE` refuses to check it: this version of the server wants it rebuilt or upgraded first.
+    Outdated,
     /// Its tablespace was discarded by a statement: it had no rows on the source, either.
     Discarded,
     /// The server does not have its engine.
@@ -135,6 +139,13 @@ impl Answer {
         if kind == Kind::View && (says("references invalid") || says("as a definer")) {
             return Verdict::BrokenView;
         }
+        // The tables themselves are checked on their own.
+        if says("Unable to open underlying table which is differently defined") {
+            return Verdict::BrokenMerge;
+        }
+        if self.errors.iter().all(|error| is_outdated(error)) {
+            return Verdict::Outdated;
+        }
         // MariaDB: `has been discarded for table`, MySQL: `is discarded for table`.
         if says("discarded for table") {
             return Verdict::Discarded;
@@ -161,6 +172,13 @@ impl Answer {
         let text = if causes.is_empty() { self.errors.join("; ") } else { causes.join("; ") };
         Verdict::Damaged(Printable::new(text.as_bytes()).to_string())
     }
+}
+
+/// Returns whether this message is not about the table's content, but about the version of the server that made it.
+fn is_outdated(error: &str) -> bool {
+    ["Table rebuild required.", "Table upgrade required.", "Upgrade required."]
+        .iter()
+        .any(|begin| error.starts_with(begin))
 }
 
 /// The plugin that is missing according to this message.
@@ -254,6 +272,22 @@ mod tests {
         ];
         assert_eq!(verdict(View, &refers), Verdict::BrokenView);
         assert!(matches!(verdict(Table, &refers), Verdict::Damaged(_)));
+        // As MariaDB 10.11 answers.
+        let merge = [
+            "Error\tTable 'x.gone' is differently defined or of non-MyISAM type or doesn't exist",
+            "Error\tUnable to open underlying table which is differently defined or of non-MyISAM type or doesn't exist",
+            "error\tCorrupt",
+        ];
+        assert_eq!(verdict(Table, &merge), Verdict::BrokenMerge);
+        for said in [
+            "error\tTable rebuild required. Please do \"ALTER TABLE `hb` FORCE\" or dump/reload to fix it!",
+            "error\tTable upgrade required. Please do \"REPAIR TABLE `a`\" or dump/reload to fix it!",
+            "error\tUpgrade required. Please do \"REPAIR TABLE `a`\" or dump/reload to fix it!",
+        ] {
+            assert_eq!(verdict(Table, &[said]), Verdict::Outdated);
+            let damaged = verdict(Table, &[said, "Error\tIncorrect key file for table 'a'"]);
+            assert!(matches!(damaged, Verdict::Damaged(_)));
+        }
         let altered = [&refers[..], &["Warning\tView text checksum failed"]].concat();
         assert!(matches!(verdict(View, &altered), Verdict::Damaged(_)));
         let broken = "Error\tIncorrect information in file: './x/v.frm'";

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::answers::{Answer, Encryption, Kind, ListedTable, Verdict, answers};
 use super::held::BackupContents;
 use super::outcome::Outcome;
+use super::rows::{KEY_OF_ARIA, read_rows, try_key};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::private::Server;
@@ -29,6 +30,7 @@ pub(super) async fn check_all(
         let loaded: Result<Vec<[String; 1]>, String> = server.rows(KEY_PLUGINS, cancel).await?;
         found.lacks_keys = loaded.is_ok_and(|plugins| plugins.is_empty());
     }
+    found.lacks_own_keys = found.lacks_keys && holdings.has_encrypted_system();
     (found.test.others.undo, found.test.others.temporary) = (holdings.undo, holdings.temporary);
     let listed = match list(server, &mut holdings, cancel).await? {
         Ok(listed) => listed,
@@ -45,6 +47,7 @@ pub(super) async fn check_all(
     }
     let places: BTreeSet<TableId> = listed.iter().map(|(_, place)| place.clone()).collect();
     found.unlisted(holdings.unlisted(&places));
+    found.of_system(&holdings);
     let listed: Vec<ListedTable> = listed.into_iter().map(|(listed, _)| listed).collect();
     for together in groups(&listed) {
         if let Some(doubtful) = check_together(server, found, together, cancel).await? {
@@ -69,7 +72,8 @@ pub(super) async fn check_all(
             }
         }
     }
-    look_into(server, found, cancel).await
+    try_key(server, found, cancel).await?;
+    Ok(read_rows(server, found, cancel).await? && look_into(server, found, cancel).await?)
 }
 
 /// The tables that the server lists, with their places; adds InnoDB's dictionary to the holdings.
@@ -120,7 +124,10 @@ async fn list(
     let unknown = || "a name is in no known encoding".to_owned();
     let listed = |row| {
         let (mut entry, place) = listed(row).ok_or_else(unknown)?;
-        entry.encryption = encrypted.get(&place).copied().unwrap_or(Encryption::None);
+        entry.encryption = match holdings.encrypted.contains(&place) {
+            true => Encryption::Key(KEY_OF_ARIA),
+            false => encrypted.get(&place).copied().unwrap_or(Encryption::None),
+        };
         Ok((entry, place))
     };
     Ok(tables.into_iter().map(listed).collect())
@@ -140,15 +147,18 @@ async fn triggers(
     Ok(rows.ok().and_then(|rows| rows.into_iter().map(place).collect()))
 }
 
-/// Tablespaces that MariaDB has encrypted, and whether it has the key: without one, its version is the
+/// Tablespaces that MariaDB has encrypted, whether it has the key, and the number of the key: without one, its version is the
 /// largest number. Those that it could encrypt, and has not, have the least version 0.
-const ENCRYPTED: &str = "SELECT COALESCE(name, ''), current_key_version = 4294967295 \
+const ENCRYPTED: &str = "SELECT COALESCE(name, ''), current_key_version = 4294967295, current_key_id \
     FROM information_schema.innodb_tablespaces_encryption WHERE encryption_scheme = 1 AND min_key_version > 0";
 
-fn encryption(rows: Vec<[String; 2]>) -> BTreeMap<TableId, Encryption> {
-    let of = |[name, lacks]: [String; 2]| {
+fn encryption(rows: Vec<[String; 3]>) -> BTreeMap<TableId, Encryption> {
+    let of = |[name, lacks, number]: [String; 3]| {
         let (schema, table) = name.split_once('/')?;
-        let key = if lacks == "1" { Encryption::NoKey } else { Encryption::Key };
+        let key = match lacks == "1" {
+            true => Encryption::NoKey,
+            false => Encryption::Key(number.parse().ok()?),
+        };
         Some((TableId::new(schema, table), key))
     };
     rows.into_iter().filter_map(of).collect()

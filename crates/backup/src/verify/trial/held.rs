@@ -2,8 +2,13 @@
 //! are compared with the tables that the server lists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::path::Path;
 
+use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
+
+use super::fulltext::is_fulltext_part;
+use super::system_tables::SCHEMA;
 use crate::small_file::read_small;
 use crate::table_id::TableId;
 
@@ -30,8 +35,10 @@ pub(super) struct BackupContents {
     schemas: BTreeSet<String>,
     /// Triggers of MariaDB: each has a file with its name, and is in the file of its table's triggers.
     pub(super) triggers: BTreeSet<TableId>,
-    /// Whether the producer was asked for some tables only.
-    partial: bool,
+    /// Tables of Aria that are encrypted.
+    pub(super) encrypted: BTreeSet<TableId>,
+    /// What the producer states: whether the backup has some tables only. `None` if it states nothing.
+    partial: Option<bool>,
     /// Whether the server keeps all tables in a dictionary in InnoDB, as MySQL does from 8.0 on, and
     /// has no `.frm` files.
     pub(super) data_dictionary: bool,
@@ -44,7 +51,7 @@ pub(super) struct BackupContents {
 impl BackupContents {
     /// Reads the names of a prepared data directory.
     pub(super) fn read(data: &Path) -> std::io::Result<Self> {
-        let mut holdings = Self { partial: is_partial(data), ..Self::default() };
+        let mut holdings = Self { partial: stated_partial(data), ..Self::default() };
         for entry in std::fs::read_dir(data)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -62,14 +69,18 @@ impl BackupContents {
     fn schema(&mut self, schema: &str, folder: &Path) -> std::io::Result<()> {
         self.schemas.insert(schema.to_owned());
         for entry in std::fs::read_dir(folder)? {
-            let file = entry?.file_name().to_string_lossy().into_owned();
+            let entry = entry?;
+            let file = entry.file_name().to_string_lossy().into_owned();
             let Some((table, extension)) = file.rsplit_once('.') else { continue };
             // A partial backup has those of other tables, too.
-            if extension == "TRN" && !self.partial {
+            if extension == "TRN" && !self.is_partial() {
                 self.triggers.insert(TableId::new(schema, table));
             }
             if extension != "frm" && extension != "ibd" && !DATA.contains(&extension) {
                 continue;
+            }
+            if extension == "MAI" && is_encrypted(&entry.path()) {
+                self.encrypted.insert(TableId::new(schema, table));
             }
             let held = self.tables.entry(TableId::new(schema, table)).or_default();
             match extension {
@@ -79,6 +90,26 @@ impl BackupContents {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether InnoDB's dictionary names tables that are not in the backup.
+    fn is_partial(&self) -> bool {
+        self.partial == Some(true)
+    }
+
+    /// Returns whether tables of the server itself are encrypted.
+    pub(super) fn has_encrypted_system(&self) -> bool {
+        self.encrypted.iter().any(|table| table.schema == SCHEMA)
+    }
+
+    /// Returns whether the producer states that it was to copy every table.
+    pub(super) fn is_whole(&self) -> bool {
+        self.partial == Some(false)
+    }
+
+    /// Returns whether the backup has a file of this table, or InnoDB's dictionary an entry.
+    pub(super) fn holds(&self, table: &TableId) -> bool {
+        self.tables.contains_key(table)
     }
 
     /// Adds an entry of InnoDB's dictionary. Its own tables have no schema and are not counted.
@@ -99,10 +130,10 @@ impl BackupContents {
             };
             if place.is_intermediate() {
                 found.intermediate.push(place.to_string());
-            } else if place.is_fulltext() && !held.frm {
+            } else if is_fulltext_part(&place.table) && !held.frm && held.data.is_none() {
                 found.fulltext += 1;
                 // MySQL checks such a table without a word, and ends when its index is used.
-                if !self.partial && held.dictionary == Some(true) && !held.ibd {
+                if !self.is_partial() && held.dictionary == Some(true) && !held.ibd {
                     let what = "the file of this part of a FULLTEXT index is missing";
                     found.lost.push(format!("table {place}: {what}"));
                 }
@@ -123,7 +154,7 @@ impl BackupContents {
             TableFiles { data: Some(file), .. } => {
                 format!("its .frm file is missing, and {file} cannot be opened without it")
             }
-            TableFiles { dictionary: Some(_), ibd: false, .. } if self.partial => {
+            TableFiles { dictionary: Some(_), ibd: false, .. } if self.is_partial() => {
                 found.left_out += 1;
                 return;
             }
@@ -143,16 +174,24 @@ impl BackupContents {
     }
 }
 
-/// Returns whether the producer states that its backup is partial. InnoDB's dictionary then names tables
-/// that are not in it.
-fn is_partial(data: &Path) -> bool {
+/// What the producer states in its info file: whether the backup is partial.
+fn stated_partial(data: &Path) -> Option<bool> {
     let partial = |line: &str| {
-        line.split_once('=').is_some_and(|(key, value)| {
-            key.trim() == "partial" && value.trim().eq_ignore_ascii_case("Y")
-        })
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "partial").then(|| value.trim().eq_ignore_ascii_case("Y"))
     };
-    INFO.iter()
-        .any(|name| read_small(&data.join(name)).is_some_and(|text| text.lines().any(partial)))
+    INFO.iter().find_map(|name| read_small(&data.join(name))?.lines().find_map(partial))
+}
+
+/// Returns whether a table of Aria is encrypted, by the head of its index file.
+fn is_encrypted(index: &Path) -> bool {
+    let head = || -> std::io::Result<Vec<u8>> {
+        let mut head = Vec::new();
+        std::fs::File::open(index)?.take(TABLE_HEAD as u64).read_to_end(&mut head)?;
+        Ok(head)
+    };
+    let head = head().ok().and_then(|head| TableHead::of_head(TableEngine::Aria, &head).ok());
+    head.is_some_and(|head| head.encrypted)
 }
 
 fn is_undo(name: &str) -> bool {

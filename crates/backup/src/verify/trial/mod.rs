@@ -3,8 +3,11 @@
 
 mod answers;
 mod check;
+mod fulltext;
 mod held;
 mod outcome;
+mod rows;
+mod system_tables;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -509,6 +512,10 @@ async fn try_out(
     check(session, &mut server, &mut found, holdings, trial, other).await?;
     server.unless_killed()?;
     found.unconfined = server.unconfined();
+    // After everything else, because it ends the time without accounts.
+    if !server.has_ended() {
+        system_tables::read_accounts(&mut server, &mut found, cancel).await?;
+    }
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
     }

@@ -1,12 +1,13 @@
 //! Findings of a trial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
 use super::answers::{Encryption, Kind, ListedTable, Verdict};
-use super::held::UnlistedFiles;
+use super::held::{BackupContents, UnlistedFiles};
+use super::{rows, system_tables};
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
 use crate::hints::says_full;
@@ -50,6 +51,16 @@ pub(super) struct Outcome {
     /// Messages of CHECK TABLE about tables that are in order.
     warnings: Vec<String>,
     broken_views: Vec<String>,
+    /// MERGE tables of which a table is missing, or is defined otherwise.
+    broken_merges: Vec<String>,
+    /// Tables that `CHECK TABLE` refuses to check until they are rebuilt.
+    outdated: Vec<String>,
+    /// Tables of whose rows `CHECK TABLE` says nothing.
+    pub(super) unread: Vec<ListedTable>,
+    /// Whether the backup has all tables of the server itself.
+    has_system: bool,
+    /// Whether one of these could not be checked, or is damaged.
+    unsound_system: bool,
     discarded: Vec<String>,
     intermediate: Vec<String>,
     unused: Vec<String>,
@@ -64,13 +75,17 @@ pub(super) struct Outcome {
     /// Whether the trial server has no keys at all, unlike that server. It then takes encrypted tables
     /// for corrupted, and a corrupted one cannot be told from them.
     pub(super) lacks_keys: bool,
+    /// Whether it has no keys even for its own tables: it then takes others for corrupted, too.
+    pub(super) lacks_own_keys: bool,
     /// Tables that the trial server cannot decrypt.
     no_key: Vec<String>,
-    /// Encrypted tables that the server takes for corrupted, and what it says. Their pages are intact,
-    /// so the key may be the wrong one.
-    undeciphered: Vec<(String, String)>,
-    /// Whether an encrypted table could be read.
-    deciphered: bool,
+    /// Encrypted tables that the server takes for corrupted, what it says, and the number of their key. Their pages
+    /// are intact, or not checked, so the key may be the wrong one.
+    undeciphered: Vec<(String, String, u32)>,
+    /// Numbers of the keys with which a table could be read.
+    pub(super) deciphered: BTreeSet<u32>,
+    /// Encrypted tables of Aria in which CHECK TABLE finds no fault.
+    pub(super) sealed: Vec<ListedTable>,
 }
 
 /// Engines of plugins, with the library to load and the package that has it, if it is not that of the
@@ -110,25 +125,41 @@ impl Outcome {
     pub(super) fn judged(&mut self, entry: &ListedTable, verdict: Verdict) {
         let view = entry.kind == Kind::View;
         self.test.others.views += u64::from(view);
+        self.unsound_system |= entry.schema == system_tables::SCHEMA
+            && !view
+            && !matches!(verdict, Verdict::Sound(_) | Verdict::Opened);
         match verdict {
             Verdict::Sound(warnings) => {
-                self.test.tables += u64::from(!view);
-                self.deciphered |= entry.encryption == Encryption::Key;
+                match rows::are_unread(entry) {
+                    true => self.unread.push(entry.clone()),
+                    false => self.test.tables += u64::from(!view),
+                }
+                match entry.encryption {
+                    // CHECK TABLE reads no page of an empty table of Aria.
+                    Encryption::Key(_) if entry.engine == "Aria" => self.sealed.push(entry.clone()),
+                    Encryption::Key(number) => drop(self.deciphered.insert(number)),
+                    Encryption::None | Encryption::NoKey => {}
+                }
                 let about = |warning| format!("table {entry}: {warning}");
                 self.warnings.extend(warnings.into_iter().map(about));
             }
             Verdict::Opened => self.opened.push(entry.clone()),
+            Verdict::BrokenMerge => self.broken_merges.push(entry.to_string()),
+            Verdict::Outdated => {
+                self.outdated.push(entry.to_string());
+                if !view {
+                    self.unread.push(entry.clone());
+                }
+            }
             Verdict::BrokenView => self.broken_views.push(entry.to_string()),
             Verdict::Discarded => self.discarded.push(entry.to_string()),
             Verdict::NoKey => self.no_key.push(entry.to_string()),
             Verdict::Damaged(_)
                 if entry.encryption == Encryption::NoKey
+                    || self.lacks_own_keys
                     || self.lacks_keys && ["InnoDB", "Aria", ""].contains(&&entry.engine[..]) =>
             {
                 self.no_key.push(entry.to_string());
-            }
-            Verdict::Damaged(what) if entry.encryption == Encryption::Key => {
-                self.undeciphered.push((entry.to_string(), what));
             }
             Verdict::NoEngine(engine) => {
                 self.no_engine.entry(engine).or_default().push(entry.to_string());
@@ -136,8 +167,38 @@ impl Outcome {
             Verdict::NoPlugin(plugin) => {
                 self.no_plugin.entry(plugin).or_default().push(entry.to_string());
             }
-            Verdict::Damaged(what) => self.wrong.push(format!("table {entry}: {what}")),
+            Verdict::Damaged(what) => match entry.encryption {
+                Encryption::Key(number) => {
+                    self.undeciphered.push((entry.to_string(), what, number));
+                }
+                _ => self.wrong.push(format!("table {entry}: {what}")),
+            },
         }
+    }
+
+    /// Records a table whose rows could all be read.
+    pub(super) fn rows_read(&mut self, entry: &ListedTable) {
+        match self.outdated.contains(&entry.to_string()) {
+            true => self.not_checkable(&entry.engine),
+            false => self.test.tables += 1,
+        }
+    }
+
+    /// Returns whether it is to be found out whether the key of this number is the right one.
+    pub(super) fn doubts_key(&self, number: u32) -> bool {
+        !self.deciphered.contains(&number) && self.undeciphered.iter().any(|(.., of)| *of == number)
+    }
+
+    /// Records which tables of the server itself the backup lacks. The server's version is known.
+    pub(super) fn of_system(&mut self, holdings: &BackupContents) {
+        let missing = system_tables::missing(holdings, &self.test.server_version);
+        self.has_system = missing.is_empty() && holdings.is_whole() && !holdings.data_dictionary;
+        self.wrong.extend(missing);
+    }
+
+    /// Returns whether the tables of the server itself are all there, and sound as far as `CHECK TABLE` can tell.
+    pub(super) fn has_sound_system(&self) -> bool {
+        self.has_system && !self.unsound_system
     }
 
     /// Records a table that was opened, but that its engine cannot check.
@@ -193,12 +254,11 @@ impl Outcome {
             }
             self.test.pages = Some(pages.report);
         }
-        let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
-        match self.deciphered {
-            true => self
-                .wrong
-                .extend(undeciphered.map(|(table, what)| format!("table {table}: {what}"))),
-            false => self.no_key.extend(undeciphered.map(|(table, _)| table)),
+        for (table, what, number) in std::mem::take(&mut self.undeciphered) {
+            match self.deciphered.contains(&number) {
+                true => self.wrong.push(format!("table {table}: {what}")),
+                false => self.no_key.push(table),
+            }
         }
         self.count();
         let what = match self.doubt {
@@ -289,7 +349,7 @@ impl Outcome {
         if others.left_out > 0 {
             let tables = counted(others.left_out, "table");
             notes.push(format!(
-                "the backup is partial, because the producer was told to leave out {tables}"
+                "the backup states that it is partial: InnoDB's dictionary names {tables} of which it has no file"
             ));
         }
         for (what, names) in [
@@ -324,6 +384,20 @@ impl Outcome {
         let what =
             format!("not provable here, because the trial server lacks the right keys ({remedy})");
         all.extend(named(&what, &self.no_key));
+        for (what, names) in [
+            (
+                "MERGE tables that cannot be read, because a table of theirs is missing or is defined otherwise (if the \
+                 server can read them, the backup lacks something)",
+                &self.broken_merges,
+            ),
+            (
+                "their rows can be read, but CHECK TABLE of this version checks them only after an upgrade (on the \
+                 server: mariadb-check --check-upgrade --auto-repair)",
+                &self.outdated,
+            ),
+        ] {
+            all.extend(named(what, names));
+        }
         let more = self.warnings.len().saturating_sub(WARNED);
         all.extend(self.warnings.drain(..self.warnings.len() - more));
         if more > 0 {
