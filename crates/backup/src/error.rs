@@ -215,7 +215,7 @@ pub enum BackupError {
     LeftOut(#[from] xb_process::LeftOut),
     /// The producer ended with success, and without the rows of a table whose tablespace was imported.
     #[error(transparent)]
-    TakenForDropped(#[from] xb_process::TakenForDropped),
+    ImportedNotDropped(#[from] xb_process::ImportedNotDropped),
     /// The server could not be cloned.
     #[error("cannot clone the server: {0}")]
     Clone(#[from] xb_clone::Error),
@@ -428,7 +428,7 @@ impl BackupError {
             Self::NotStarted { .. }
             | Self::Producer { .. }
             | Self::LeftOut(_)
-            | Self::TakenForDropped(_)
+            | Self::ImportedNotDropped(_)
             | Self::Clone(_)
             | Self::LockStall { .. }
             | Self::OverwrittenRedo { .. }
@@ -542,7 +542,7 @@ impl BackupError {
             Self::LeftOut(_) => Some(
                 "no backup was made: dump the table, drop it, and load it again without these options; or exclude it by the program's own --tables-exclude",
             ),
-            Self::TakenForDropped(found) => Some(found.hint()),
+            Self::ImportedNotDropped(found) => Some(found.hint()),
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which shows whether a clone can begin",
             ),

@@ -117,8 +117,8 @@ pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
 pub use state_owner::{create_state_folder, give_to_owner_of};
 pub use until::{
-    Neighbour, ReplayOptions, UntilPlan, UntilReport, UntilRequest, continuation, plan_until,
-    replaying_program, restore_until,
+    AdjacentTransaction, ReplayOptions, UntilPlan, UntilReport, UntilRequest, continuation,
+    plan_until, replaying_program, restore_until,
 };
 pub use until_error::UntilError;
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};

@@ -406,9 +406,9 @@ fn two_receivers_at_once_do_not_disturb_each_other() {
 
 /// Refuses the first object twice, which is all its tries, and then loses every other answer.
 #[derive(Debug)]
-struct Away(AtomicUsize);
+struct UnreachableStore(AtomicUsize);
 
-impl Faults for Away {
+impl Faults for UnreachableStore {
     fn next(&self, operation: Operation) -> Option<Fault> {
         let is_write = matches!(operation, Operation::Create | Operation::Put);
         let left = self.0.load(Ordering::SeqCst);
@@ -434,7 +434,7 @@ fn a_store_that_is_away_stops_the_reading_and_loses_nothing() {
     let path = path.to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
-    let away = Arc::new(Away(AtomicUsize::new(11)));
+    let away = Arc::new(UnreachableStore(AtomicUsize::new(11)));
     let (receiver, told) = Receiver::start(archive.server.socket(), &session(&root.failing(away)));
     archive.wait_for(&told);
     receiver.stop();

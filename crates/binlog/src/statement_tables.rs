@@ -40,7 +40,7 @@ pub(crate) type TableName = (Vec<u8>, Vec<u8>);
 /// The tables of a statement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatementTables {
-    pub(crate) does: Does,
+    pub(crate) effect: TableEffect,
     /// Those that it reads or changes, and perhaps names of something else.
     pub(crate) uses: BTreeSet<TableName>,
     /// It uses no other ones, not even by a stored function.
@@ -55,7 +55,7 @@ pub(crate) struct StatementTables {
 
 /// What a statement does with whole tables.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum TableEffect {
     #[default]
     Nothing,
     /// It makes a temporary table.
@@ -273,7 +273,7 @@ impl Reader<'_> {
         let stored =
             ["VIEW", "ALGORITHM", "DEFINER", "SQL", "FUNCTION", "PROCEDURE", "TRIGGER", "EVENT"];
         if stored.iter().any(|word| self.skip(&[*word])) {
-            self.found.does = Does::Others;
+            self.found.effect = TableEffect::Others;
             return Some(());
         }
         let is_temporary = self.skip(&["TEMPORARY"]);
@@ -289,7 +289,7 @@ impl Reader<'_> {
         let may_exist = self.skip(&["IF", "NOT", "EXISTS"]);
         let name = self.name()?;
         if is_temporary {
-            self.found.does = Does::Make { name, may_exist, replaces };
+            self.found.effect = TableEffect::Make { name, may_exist, replaces };
         }
         let is_like = self.skip(&["LIKE"]);
         if is_like
@@ -314,7 +314,7 @@ impl Reader<'_> {
             return self.use_name();
         }
         if self.skip(&["DATABASE"]) || self.skip(&["SCHEMA"]) {
-            self.found.does = Does::Others;
+            self.found.effect = TableEffect::Others;
             return Some(());
         }
         let is_temporary = self.skip(&["TEMPORARY"]);
@@ -332,15 +332,15 @@ impl Reader<'_> {
         if self.query.is_cut() {
             names.pop();
         }
-        self.found.does = if is_temporary {
+        self.found.effect = if is_temporary {
             let is_end = self.query.text.starts_with(AT_END);
             let all_exist = is_end || !may_lack && self.query.error == 0;
-            Does::Drop { names, is_end, all_exist }
+            TableEffect::Drop { names, is_end, all_exist }
         } else if self.query.text.trim_ascii_end().ends_with(GENERATED) {
-            Does::Others
+            TableEffect::Others
         } else {
             self.found.uses.extend(names);
-            Does::Nothing
+            TableEffect::Nothing
         };
         Some(())
     }
@@ -360,7 +360,7 @@ impl Reader<'_> {
             }
             self.at += 1;
         }
-        self.found.does = Does::Rename(pairs);
+        self.found.effect = TableEffect::Rename(pairs);
         Some(())
     }
 
@@ -394,7 +394,7 @@ impl Reader<'_> {
             }
         }
         match renamed {
-            Some(new) => self.found.does = Does::Rename(vec![(name, new)]),
+            Some(new) => self.found.effect = TableEffect::Rename(vec![(name, new)]),
             None => drop(self.found.uses.insert(name)),
         }
         is_known.then_some(())
@@ -641,8 +641,8 @@ mod tests {
             "CREATE ALGORITHM=UNDEFINED DEFINER=`r`@`%` SQL SECURITY DEFINER VIEW v AS SELECT 1",
         ] {
             assert_eq!(
-                StatementTables::of(&Query::of_text("a", text)).does,
-                Does::Others,
+                StatementTables::of(&Query::of_text("a", text)).effect,
+                TableEffect::Others,
                 "{text}"
             );
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::position::LogPosition;
 use crate::query::Query;
-use crate::statement_tables::{Does, StatementTables, TableName};
+use crate::statement_tables::{StatementTables, TableEffect, TableName};
 use crate::words::Words;
 
 /// Memory for all sessions, in bytes, and what one and a name take beside the bytes of names.
@@ -191,7 +191,7 @@ impl TemporaryTables {
         }
         let tables = StatementTables::of(query);
         let taken = self.in_session(session, at, |_, of, place| {
-            if let Does::Rename(pairs) = tables.does {
+            if let TableEffect::Rename(pairs) = tables.effect {
                 for (from, to) in pairs {
                     match of.unmake(&from) {
                         Some(is_new) => drop(of.made.insert(to, is_new)),
@@ -285,8 +285,8 @@ impl TemporaryTables {
         place: &Place,
     ) -> Result<(), LogPosition> {
         let tables = StatementTables::of(query);
-        match tables.does {
-            Does::Make { name, may_exist, replaces } => {
+        match tables.effect {
+            TableEffect::Make { name, may_exist, replaces } => {
                 let is_known = of.made.contains_key(&name) || of.free.contains(&name);
                 if replaces && !is_known {
                     // In the place of an older one, perhaps.
@@ -305,11 +305,11 @@ impl TemporaryTables {
                 self.uses((session, of), tables.uses, (tables.is_sure, true), place);
                 Ok(())
             }
-            Does::Drop { names, is_end, all_exist } => {
+            TableEffect::Drop { names, is_end, all_exist } => {
                 self.drop(of, names, (is_end, all_exist), query.is_cut())
             }
-            Does::Others => Ok(()),
-            Does::Rename(pairs) => {
+            TableEffect::Others => Ok(()),
+            TableEffect::Rename(pairs) => {
                 for (from, to) in pairs {
                     match of.unmake(&from) {
                         Some(is_new) => drop(of.made.insert(to, is_new)),
@@ -324,7 +324,7 @@ impl TemporaryTables {
                 }
                 Ok(())
             }
-            Does::Nothing => {
+            TableEffect::Nothing => {
                 let is_explained = tables.asks_session
                     || tables.is_always_marked
                     || tables.uses.iter().any(|name| of.made.contains_key(name));

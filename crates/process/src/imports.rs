@@ -157,7 +157,7 @@ struct Dropped {
 
 impl DroppedTablespaces {
     /// Takes a message of the program.
-    pub fn hear(&mut self, line: &[u8]) {
+    pub fn read_line(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         if let Some((number, files)) = tracked(&line, DELETED) {
             let dropped = Dropped { table: table_of(files).to_owned(), is_there: false };
@@ -204,13 +204,13 @@ impl DroppedTablespaces {
     /// answered; `None` if it cannot be asked.
     ///
     /// # Errors
-    /// [`TakenForDropped`].
+    /// [`ImportedNotDropped`].
     pub fn judge(
         &self,
         program: &str,
         answer: Option<&[[String; 2]]>,
         stream: StreamedTables<'_>,
-    ) -> Result<(), TakenForDropped> {
+    ) -> Result<(), ImportedNotDropped> {
         let by_server = answer.map(|rows| self.imported(rows, stream));
         let is_known = by_server.is_some();
         let mut tables = by_server.unwrap_or_default();
@@ -218,12 +218,12 @@ impl DroppedTablespaces {
             tables = self.there(stream);
         }
         if !tables.is_empty() {
-            return Err(TakenForDropped::new(program, &tables, Certainty::Imported));
+            return Err(ImportedNotDropped::new(program, &tables, Certainty::Imported));
         }
         if !is_known {
             let lone = self.lone(stream);
             if !lone.is_empty() {
-                return Err(TakenForDropped::new(program, &lone, Certainty::Unknown));
+                return Err(ImportedNotDropped::new(program, &lone, Certainty::Unknown));
             }
         }
         Ok(())
@@ -282,7 +282,7 @@ fn hex(name: &str) -> String {
 
 /// A backup program has ended with success, and without the rows of tables whose tablespaces were imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakenForDropped {
+pub struct ImportedNotDropped {
     program: String,
     /// The first tables, for a message.
     tables: String,
@@ -296,7 +296,7 @@ enum Certainty {
     Unknown,
 }
 
-impl TakenForDropped {
+impl ImportedNotDropped {
     fn new(program: &str, tables: &BTreeSet<String>, certainty: Certainty) -> Self {
         let mut all = tables.iter();
         let first: Vec<&str> = all.by_ref().take(NAMED).map(String::as_str).collect();
@@ -324,7 +324,7 @@ impl TakenForDropped {
     }
 }
 
-impl fmt::Display for TakenForDropped {
+impl fmt::Display for ImportedNotDropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { program, tables, certainty } = self;
         let why = match certainty {
@@ -339,7 +339,7 @@ impl fmt::Display for TakenForDropped {
     }
 }
 
-impl std::error::Error for TakenForDropped {}
+impl std::error::Error for ImportedNotDropped {}
 
 #[cfg(test)]
 mod tests {
@@ -365,7 +365,7 @@ mod tests {
     fn heard(messages: &[&str]) -> DroppedTablespaces {
         let mut dropped = DroppedTablespaces::default();
         for message in messages {
-            dropped.hear(format!("[00] 2026-11-30 19:28:13 {message}\n").as_bytes());
+            dropped.read_line(format!("[00] 2026-11-30 19:28:13 {message}\n").as_bytes());
         }
         dropped
     }
@@ -475,7 +475,7 @@ mod tests {
         ]);
         assert!(dropped.spaces.is_empty() && dropped.ignored.is_empty(), "{dropped:?}");
         let first: BTreeSet<_> = (10..30).map(|n| format!("s/t{n}")).collect();
-        let named = TakenForDropped::new("p", &first, Certainty::Imported).tables;
+        let named = ImportedNotDropped::new("p", &first, Certainty::Imported).tables;
         assert!(named.ends_with("s/t19, …"), "{named}");
     }
 }

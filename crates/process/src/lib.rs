@@ -41,8 +41,8 @@ pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use imports::{
-    DiscardedSearch, DroppedTablespaces, HIGHEST, StreamedTables, TablesBefore, TablesQuestion,
-    TakenForDropped, VERSION, lists_opened,
+    DiscardedSearch, DroppedTablespaces, HIGHEST, ImportedNotDropped, StreamedTables, TablesBefore,
+    TablesQuestion, VERSION, lists_opened,
 };
 pub use left_out::{LeftOut, left_out};
 pub use lock_guard::{GuardedOutput, LockGuard, Stall, guard};

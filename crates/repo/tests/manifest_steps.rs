@@ -29,7 +29,7 @@ fn a_signed_manifest_is_read() {
 
 /// The fields of 23 November 2026, with their types.
 #[derive(Debug, PartialEq, Deserialize)]
-struct OfThatTime {
+struct EarlierManifest {
     format: u32,
     layout: String,
     name: String,
@@ -114,7 +114,7 @@ struct Source {
 }
 
 /// The content that a program of that time reads.
-fn of_that_time(stored: &[u8]) -> OfThatTime {
+fn of_that_time(stored: &[u8]) -> EarlierManifest {
     let end = stored.windows(8).position(|at| at == b"\nsha256:").unwrap();
     serde_json::from_slice(&stored[..end]).unwrap()
 }

@@ -477,7 +477,7 @@ impl SstError {
             Self::Child(ChildError::LeftOut(_)) => Some(
                 "dump the table, drop it, and load it again without DATA DIRECTORY and INDEX DIRECTORY".into(),
             ),
-            Self::Child(ChildError::TakenForDropped(found)) => Some(found.hint_of_join().into()),
+            Self::Child(ChildError::ImportedNotDropped(found)) => Some(found.hint_of_join().into()),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),

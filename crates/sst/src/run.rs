@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
 use xb_process::{
-    DroppedTablespaces, Exchange, GuardedOutput, LeftOut, LockGuard, Messages, NOT_STARTED, Output,
-    Program, RunError, Stall, TakenForDropped, Termination, can_confine, guard, how_it_ended,
+    DroppedTablespaces, Exchange, GuardedOutput, ImportedNotDropped, LeftOut, LockGuard, Messages,
+    NOT_STARTED, Output, Program, RunError, Stall, Termination, can_confine, guard, how_it_ended,
     left_out,
 };
 
@@ -55,7 +55,7 @@ pub enum ChildError {
     LeftOut(#[from] LeftOut),
     /// The backup program has ended with success, and without the rows of a table whose tablespace was imported.
     #[error(transparent)]
-    TakenForDropped(#[from] TakenForDropped),
+    ImportedNotDropped(#[from] ImportedNotDropped),
     /// Cancellation ended the program.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
@@ -313,7 +313,7 @@ impl LastMessages {
         if words.left_out.is_none() {
             words.left_out = left_out(line);
         }
-        words.dropped.hear(line);
+        words.dropped.read_line(line);
         if words.lines.len() == LAST_LINES {
             words.lines.pop_front();
         }

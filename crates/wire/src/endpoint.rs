@@ -20,7 +20,7 @@ pub(crate) trait SharedState: Send + 'static {
     /// The end of the transfer, once it has ended.
     fn over(&mut self) -> &mut Option<TransferEnd>;
     /// Wakes every thread that waits for a socket.
-    fn wake_everybody(&self);
+    fn wake_all(&self);
 }
 
 pub(crate) struct Endpoint<S: SharedState> {
@@ -55,7 +55,7 @@ impl<S: SharedState> Endpoint<S> {
             if let Some(shared) = weak.upgrade() {
                 let state = shared.monitor.lock();
                 shared.monitor.notify();
-                state.wake_everybody();
+                state.wake_all();
             }
         })
     }
@@ -68,7 +68,7 @@ impl<S: SharedState> Endpoint<S> {
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.cancel.is_cancelled() || self.monitor.lock().over().is_some()
     }
 
@@ -80,16 +80,16 @@ impl<S: SharedState> Endpoint<S> {
     /// Ends the transfer, unless it has already ended; returns the error of the first end.
     pub(crate) fn end(&self, state: &mut S, over: TransferEnd) -> TransferError {
         if state.over().is_none() {
-            self.set_over(state, over);
+            self.set_ended(state, over);
         }
         state.over().as_ref().map_or(TransferError::Ended, TransferEnd::error)
     }
 
     /// Ends the transfer, also if it has already ended.
-    pub(crate) fn set_over(&self, state: &mut S, over: TransferEnd) {
+    pub(crate) fn set_ended(&self, state: &mut S, over: TransferEnd) {
         *state.over() = Some(over);
         self.monitor.notify();
-        state.wake_everybody();
+        state.wake_all();
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Event {
     /// A peer connected that is not a donor, or not the expected one.
-    Stranger {
+    RejectedPeer {
         /// The peer's address.
         peer: SocketAddr,
         /// Action of the peer.
@@ -50,7 +50,9 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stranger { peer, what } => write!(f, "refused a connection from {peer}: {what}"),
+            Self::RejectedPeer { peer, what } => {
+                write!(f, "refused a connection from {peer}: {what}")
+            }
             Self::Connected { connection, peer, again: false } => {
                 write!(f, "connection {connection} to {peer}")
             }

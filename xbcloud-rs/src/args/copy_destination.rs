@@ -12,7 +12,7 @@ use crate::args::store::StoreOptions;
 
 /// Options that form one set of credentials. If the destination sets one of them, it inherits none
 /// of the source's options of that set.
-const ENTRY: [&[&str]; 3] = [
+const CREDENTIAL_SETS: [&[&str]; 3] = [
     &["s3-access-key", "s3-secret-key", "s3-session-token", "aws-profile"],
     &["google-access-key", "google-secret-key", "google-session-token", "google-credentials-file"],
     &["azure-access-key", "azure-sas-token"],
@@ -23,11 +23,11 @@ const ENCRYPTION: &[&str] = &["s3-sse", "s3-sse-customer-key-file"];
 
 /// Options that select another store. Such a store inherits neither the source's credentials nor
 /// its trust options.
-const PARTY: [&str; 5] =
+const STORE_IDENTITY: [&str; 5] =
     ["storage", "s3-endpoint", "google-endpoint", "azure-endpoint", "azure-storage-account"];
 
 /// Trust options of the source, besides its credentials.
-const TRUST: [&str; 3] = ["header", "insecure", "s3-sse-customer-key-file"];
+const TRUST_OPTIONS: [&str; 3] = ["header", "insecure", "s3-sse-customer-key-file"];
 
 /// Store options of the destination: its own options where given, otherwise those of the source.
 ///
@@ -64,7 +64,7 @@ fn keeps_empty(arg: &Arg) -> bool {
 
 /// Returns whether one of the options in `own` replaces the source's option `long`.
 fn replaced(long: &str, own: &[&str]) -> bool {
-    let mut sets = ENTRY.iter().chain([&ENCRYPTION]).filter(|set| set.contains(&long));
+    let mut sets = CREDENTIAL_SETS.iter().chain([&ENCRYPTION]).filter(|set| set.contains(&long));
     sets.any(|set| set.iter().any(|other| own.contains(other)))
 }
 
@@ -111,10 +111,12 @@ impl FromArgMatches for Destination {
             })
             .filter_map(|arg| arg.get_long())
             .collect();
-        let elsewhere = differing.iter().any(|long| PARTY.contains(long));
+        let elsewhere = differing.iter().any(|long| STORE_IDENTITY.contains(long));
         let of_source = |long: &str| {
             // Server-side encryption is inherited in any case.
-            elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
+            elsewhere
+                && (TRUST_OPTIONS.contains(&long)
+                    || CREDENTIAL_SETS.iter().any(|set| set.contains(&long)))
         };
         let mut words: Vec<OsString> = Vec::new();
         for arg in &options {

@@ -7,8 +7,8 @@ use xb_mysql::{Access, Client, Timeouts};
 
 use crate::binlog::receive::clock;
 use crate::binlog::receive::sources::name;
-use crate::binlog::source::doubts::{Doubt, doubts};
-use crate::binlog::source::standing::Standing;
+use crate::binlog::source::replay_risks::{ReplayRisk, replay_risks};
+use crate::binlog::source::write_access::WriteAccess;
 use crate::check::CheckLine;
 use crate::error::BackupError;
 
@@ -45,8 +45,8 @@ pub async fn check_binlog(servers: Vec<Access>) -> Result<Vec<CheckLine>, Backup
         {
             Ok(facts) => {
                 let lines = facts.judge();
-                let standing = facts.standing.filter(|of| of.closed.is_none());
-                open.extend(standing.map(|of| (name.clone(), of)));
+                let write_access = facts.write_access.filter(|of| of.closed.is_none());
+                open.extend(write_access.map(|of| (name.clone(), of)));
                 variables.push((name.clone(), facts.variables));
                 lines
             }
@@ -79,9 +79,9 @@ fn differing(servers: &[(String, BTreeMap<String, String>)], variable: &str) -> 
 }
 
 /// A warning if two servers can be written to: the log of each lacks what the other commits.
-fn both_open(open: &[(String, Standing)]) -> Option<CheckLine> {
-    let (first, standing) = open.first()?;
-    let (other, _) = open.iter().find(|(_, other)| !other.is_one_with(standing))?;
+fn both_open(open: &[(String, WriteAccess)]) -> Option<CheckLine> {
+    let (first, write_access) = open.first()?;
+    let (other, _) = open.iter().find(|(_, other)| !other.is_one_with(write_access))?;
     let found = format!(
         "{first} and {other} both accept writes, and each log lacks the other's commits: `binlog receive` then receives nothing"
     );
@@ -94,9 +94,9 @@ struct Facts {
     variables: BTreeMap<String, String>,
     grants: String,
     /// `None` if it does not say.
-    standing: Option<Standing>,
+    write_access: Option<WriteAccess>,
     /// Reasons why a replay of its log may give other data than it has.
-    doubts: Vec<Doubt>,
+    doubts: Vec<ReplayRisk>,
     /// Seconds by which its clock is ahead of this host's.
     ahead: i64,
 }
@@ -117,10 +117,10 @@ impl Facts {
                 facts.grants += &grant;
             }
         }
-        facts.standing = Standing::ask(&mut client).ok();
-        if let Some(standing) = &facts.standing {
+        facts.write_access = WriteAccess::ask(&mut client).ok();
+        if let Some(write_access) = &facts.write_access {
             // Of a missing privilege, there is a line already.
-            facts.doubts = doubts(&mut client, standing).unwrap_or_default();
+            facts.doubts = replay_risks(&mut client, write_access).unwrap_or_default();
         }
         facts.ahead = clock::ahead(&mut client)?;
         Ok(facts)
@@ -152,7 +152,7 @@ impl Facts {
                 "synchronise the clocks of the server and of this host (chrony, systemd-timesyncd)",
             );
         }
-        for Doubt { found, fix } in &self.doubts {
+        for ReplayRisk { found, fix } in &self.doubts {
             warn(
                 format!(
                     "a restore to a point in time may produce data that differs from the server's: {found}"
@@ -278,7 +278,7 @@ mod tests {
     fn two_servers_that_can_be_written_to_are_warned_of() {
         let of = |name: &str, id: &str| {
             let who = BTreeMap::from([("server_id".to_owned(), id.to_owned())]);
-            (name.to_owned(), Standing { who, ..Standing::default() })
+            (name.to_owned(), WriteAccess { who, ..WriteAccess::default() })
         };
         assert!(both_open(&[of("db1", "1")]).is_none());
         // Two names of one server.

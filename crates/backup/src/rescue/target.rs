@@ -12,7 +12,7 @@ use super::owners::referring;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX, QuotedTable, next_step};
-use crate::binlog::source::standing::Standing;
+use crate::binlog::source::write_access::WriteAccess;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::address::Address;
@@ -95,9 +95,10 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
         );
         return Err(failed("into the server", what));
     }
-    let standing = Standing::ask(&mut live.client);
-    let standing = standing.map_err(|error| failed("into the server", error.to_string()))?;
-    if let Some(why) = refused_as_replica(&standing) {
+    let write_access = WriteAccess::ask(&mut live.client);
+    let write_access =
+        write_access.map_err(|error| failed("into the server", error.to_string()))?;
+    if let Some(why) = refused_as_replica(&write_access) {
         return Err(failed("into the server", format!("{address}: {why}")));
     }
     if wish.physical
@@ -216,11 +217,11 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
 
 /// Returns why a server is not written to by clients, with the next step; `None` if it may be. What is written to a
 /// replica is there only, and its own transactions can end its replication.
-fn refused_as_replica(standing: &Standing) -> Option<String> {
-    if let Some(closed) = &standing.closed {
+fn refused_as_replica(write_access: &WriteAccess) -> Option<String> {
+    if let Some(closed) = &write_access.closed {
         return Some(format!("it {closed}; name the server that clients write to in --into"));
     }
-    let sources = &standing.connected;
+    let sources = &write_access.connected;
     (!sources.is_empty()).then(|| {
         format!(
             "it is a replica of {}: the tables would be there only, and could end its replication; name the primary in --into. If it is the primary now, run RESET SLAVE ALL there; if clients write to it all the same, write a dump, without --into, and load that",

@@ -255,7 +255,7 @@ impl Server {
     /// # Errors
     /// [`BackupError::Program`] if the server was killed from outside, most often for lack of memory: nothing that it or
     /// its end has told says anything about the data.
-    pub(crate) fn unless_killed(&mut self) -> Result<(), BackupError> {
+    pub(crate) fn check_not_killed(&mut self) -> Result<(), BackupError> {
         match self.server.was_killed() {
             true => Err(of_server(format!("{KILLED}: what it found proves nothing"))),
             false => Ok(()),

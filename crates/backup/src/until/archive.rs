@@ -13,7 +13,7 @@ use xb_repo::archive::stream::StreamOrigin;
 
 use crate::binlog::archive::choose_archive::no_archive;
 use crate::binlog::archive::open::{OpenedStream, StreamKeys, open};
-use crate::binlog::archive::tail::{Tail, may_go_on, remembered, tail};
+use crate::binlog::archive::tail::{Tail, host_notes, may_go_on, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::session::Session;
@@ -54,7 +54,7 @@ impl Archive {
         let (opened, unused) = (BTreeMap::new(), Vec::new());
         let mut this = Self { server, streams: Vec::new(), keys: opened, unused };
         let (mut empty, mut unsealed) = (Vec::new(), Vec::new());
-        let ours = remembered(&session.root, &this.server, request.state.as_deref())?;
+        let ours = host_notes(&session.root, &this.server, request.state.as_deref())?;
         let own = StreamKeys::new(keys, session);
         for mut found in streams(&session.root, &this.server, &own).await? {
             let id = found.id.to_string();

@@ -22,4 +22,4 @@ pub use self::replay::{
 };
 pub(crate) use self::replay::{remarks, replay_onto, series};
 pub use self::request::UntilRequest;
-pub use self::scan::Neighbour;
+pub use self::scan::AdjacentTransaction;

@@ -84,7 +84,7 @@ pub(super) fn origin(
     }
     let parts: Vec<LogPart<'_>> = plan.pieces.iter().map(|one| LogPart::of(archive, one)).collect();
     let earlier = parts.first().and_then(|first| LogPart::earlier(archive, first));
-    let mut course = Course::of(earlier.as_ref(), &parts);
+    let mut course = SettingsTimeline::of(earlier.as_ref(), &parts);
     match heads.iter().find(|head| !head.settings.is_empty()) {
         None if heads.is_empty() => {}
         None => remarks.push(
@@ -184,7 +184,7 @@ impl<'a> LogPart<'a> {
 
 /// A change of settings: after the end of what one stream has, and before the next one found it.
 #[derive(Debug, PartialEq, Eq)]
-struct SeenChange {
+struct ObservedChange {
     values: Vec<(String, String)>,
     after: Option<LogPosition>,
     /// Where it was found; `None` if that is not known.
@@ -194,7 +194,7 @@ struct SeenChange {
 }
 
 /// `NAME="VALUE" at bin.000002:900 (changed after bin.000002:400)`
-impl std::fmt::Display for SeenChange {
+impl std::fmt::Display for ObservedChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let values = self.values.iter().map(|(name, value)| format!("{name}=\"{value}\""));
         f.write_str(&values.collect::<Vec<_>>().join(", "))?;
@@ -215,15 +215,15 @@ impl std::fmt::Display for SeenChange {
 
 /// The settings with which a log begins, and their changes within it.
 #[derive(Default)]
-struct Course {
+struct SettingsTimeline {
     first: BTreeMap<String, String>,
     changes: Vec<SettingsChange>,
-    seen: Vec<SeenChange>,
+    seen: Vec<ObservedChange>,
     /// How many of `seen` are in `changes`.
     made: usize,
 }
 
-impl Course {
+impl SettingsTimeline {
     /// Reads what the streams found. A change is made where the server was started since the stream before, and otherwise
     /// where it was found: nothing tells the time of a SET GLOBAL, and what came before it must not get the new value.
     fn of(earlier: Option<&LogPart<'_>>, parts: &[LogPart<'_>]) -> Self {
@@ -252,7 +252,7 @@ impl Course {
                     }
                     let after =
                         before.filter(|_| is_continued).and_then(|before| before.end.clone());
-                    this.seen.push(SeenChange { values, after, found, made: None });
+                    this.seen.push(ObservedChange { values, after, found, made: None });
                 }
             }
             let is_new = before.is_some_and(|before| before.log() != part.log());
@@ -267,7 +267,12 @@ impl Course {
     }
 
     /// Makes the next changes at the beginning of a segment, as long as they are such.
-    fn make(&mut self, segment: usize, part: &LogPart<'_>, is_such: impl Fn(&SeenChange) -> bool) {
+    fn make(
+        &mut self,
+        segment: usize,
+        part: &LogPart<'_>,
+        is_such: impl Fn(&ObservedChange) -> bool,
+    ) {
         while let Some(seen) = self.seen.get_mut(self.made).filter(|seen| is_such(seen)) {
             seen.made.clone_from(&part.from);
             let values = seen.values.clone();
@@ -326,7 +331,7 @@ mod tests {
 
     /// Each change, and what is said of them.
     fn made(parts: &[LogPart<'_>]) -> (Vec<Made>, Vec<String>) {
-        let course = Course::of(None, parts);
+        let course = SettingsTimeline::of(None, parts);
         let values = |change: &SettingsChange| {
             change.values.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(",")
         };
@@ -346,11 +351,11 @@ mod tests {
             part("new", ("1:200", "1:300"), &more, "1:200"),
             part("last", ("1:300", "1:400"), &last, "1:300"),
         ];
-        let course = Course::of(None, &parts);
+        let course = SettingsTimeline::of(None, &parts);
         assert_eq!(course.first, more);
         assert_eq!(course.changes.len(), 1);
-        assert_eq!(Course::of(None, &parts[..3]).changes, []);
-        assert!(Course::of(None, &parts[..1]).first.is_empty());
+        assert_eq!(SettingsTimeline::of(None, &parts[..3]).changes, []);
+        assert!(SettingsTimeline::of(None, &parts[..1]).first.is_empty());
     }
 
     #[test]
@@ -367,7 +372,7 @@ mod tests {
         assert_eq!(changes, [(2, Some(250), "2".to_owned())]);
         assert_eq!(said, ["a=\"2\" at bin.1:250 (changed after bin.1:100)"]);
         // The backup was taken in between: the stream before says what the settings were.
-        let course = Course::of(Some(&parts[0]), &parts[1..]);
+        let course = SettingsTimeline::of(Some(&parts[0]), &parts[1..]);
         assert_eq!((course.first, course.changes.len()), (one.clone(), 1));
         // The stop lies before it.
         let (changes, said) = made(&parts[..2]);

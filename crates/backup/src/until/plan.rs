@@ -29,7 +29,7 @@ use crate::until::archive::Archive;
 use crate::until::beginning::{before_stop, displaced, gtids_at};
 use crate::until::origin::{OriginSettings, heads, origin};
 use crate::until::request::UntilRequest;
-use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
+use crate::until::scan::{AdjacentTransaction, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
 
 /// Backups that a message names.
@@ -50,9 +50,9 @@ pub struct UntilPlan {
     /// GTIDs of the data at the stop.
     pub gtids: String,
     /// The last transaction that is applied or left out; `None` if there is none.
-    pub last: Option<Neighbour>,
+    pub last: Option<AdjacentTransaction>,
     /// The first transaction behind the stop, if it is known.
-    pub next: Option<Neighbour>,
+    pub next: Option<AdjacentTransaction>,
     /// Number of transactions to apply.
     pub transactions: u64,
     /// Number of transactions that are left out.

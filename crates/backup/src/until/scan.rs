@@ -18,7 +18,7 @@ const DESCRIBED: usize = 4096;
 /// A transaction beside the stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Neighbour {
+pub struct AdjacentTransaction {
     /// Its GTID.
     pub gtid: String,
     /// Position of its first byte, as `FILE:POSITION`.
@@ -32,7 +32,7 @@ pub struct Neighbour {
 }
 
 /// `0-1-26 of 2026-11-20T14:02:59Z at bin.000003:1343 on shop.orders (DELETE FROM orders)`
-impl fmt::Display for Neighbour {
+impl fmt::Display for AdjacentTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} at {}", self.gtid, self.time, self.at)?;
         if !self.tables.is_empty() {
@@ -66,8 +66,8 @@ pub(super) struct Scanned {
     pub(super) stop: LogPosition,
     pub(super) end: RelayEnd,
     /// The last transaction before the stop, and the first one behind it, if it is known.
-    pub(super) last: Option<Neighbour>,
-    pub(super) next: Option<Neighbour>,
+    pub(super) last: Option<AdjacentTransaction>,
+    pub(super) next: Option<AdjacentTransaction>,
     /// Bytes of the logs from the start to the stop.
     pub(super) bytes: u64,
     /// Transactions with a time ahead of the receiver's clock, which decided nothing.
@@ -89,15 +89,15 @@ pub(super) struct Scanner {
     open: ScannedTransaction,
     last: Option<ScannedTransaction>,
     stopped: Option<LogPosition>,
-    next: Option<Neighbour>,
+    next: Option<AdjacentTransaction>,
     bytes: u64,
     ahead: u64,
     /// The first transaction that may lie behind the stop, and the seconds by which it is ahead of the receiver's clock.
-    doubt: Option<(Neighbour, i64)>,
+    doubt: Option<(AdjacentTransaction, i64)>,
     /// Number of the present server, or of that of the stop.
     server: usize,
     /// Transactions with the GTID of the stop: behind it, another one is looked for.
-    met: Vec<Met>,
+    met: Vec<TransactionPlace>,
     /// Number of the server whose logs are read, also behind the stop.
     read: usize,
     /// Nothing more can be read behind the stop. That does not concern the restore.
@@ -105,13 +105,13 @@ pub(super) struct Scanner {
 }
 
 /// Where a transaction lies.
-struct Met {
+struct TransactionPlace {
     begin: LogPosition,
     end: u64,
 }
 
 /// `bin.000003:1343 to 1500`
-impl fmt::Display for Met {
+impl fmt::Display for TransactionPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to {}", self.begin, self.end)
     }
@@ -138,12 +138,12 @@ struct ScannedTransaction {
 }
 
 impl ScannedTransaction {
-    fn neighbour(&self) -> Option<Neighbour> {
+    fn neighbour(&self) -> Option<AdjacentTransaction> {
         let log = [&MAGIC[..], &self.description].concat();
         let summary = TransactionSummary::read(&log, &self.bytes);
         let (tables, statement) =
             summary.map_or((Vec::new(), None), |summary| (summary.tables, summary.statement));
-        Some(Neighbour {
+        Some(AdjacentTransaction {
             gtid: self.gtid.as_ref()?.to_string(),
             at: format!("{}:{}", self.log, self.begin),
             time: time(self.micros)?,
@@ -205,7 +205,7 @@ impl Scanner {
         if self.gtid().is_some_and(|gtid| ended.first.gtid().as_ref() == Some(gtid))
             && let Some(begin) = LogPosition::new(log, ended.begin)
         {
-            self.met.push(Met { begin, end: ended.end });
+            self.met.push(TransactionPlace { begin, end: ended.end });
         }
     }
 
@@ -358,12 +358,12 @@ impl Scanner {
     }
 
     /// The transaction that begins with these bytes, at the stop.
-    fn first_of(&self, bytes: &[u8]) -> Option<Neighbour> {
+    fn first_of(&self, bytes: &[u8]) -> Option<AdjacentTransaction> {
         let (log, stop) = (self.log.as_ref()?, self.stopped.as_ref()?);
         let head = [&MAGIC[..], &log.description].concat();
         let bytes = bytes.get(..bytes.len().min(DESCRIBED))?;
         let summary = TransactionSummary::read(&head, bytes)?;
-        Some(Neighbour {
+        Some(AdjacentTransaction {
             gtid: summary.gtid.to_string(),
             at: stop.to_string(),
             time: time(summary.micros)?,
@@ -508,7 +508,7 @@ mod tests {
 
     /// A transaction of the log.
     #[derive(Debug, Clone)]
-    struct Known {
+    struct LoggedTransaction {
         gtid: AnyGtid,
         begin: u64,
         end: u64,
@@ -521,7 +521,7 @@ mod tests {
     }
 
     /// All transactions, and the GTIDs before the first one.
-    fn transactions(log: &[u8]) -> (Vec<Known>, GtidState) {
+    fn transactions(log: &[u8]) -> (Vec<LoggedTransaction>, GtidState) {
         let (mut reader, mut input) = (Reader::new(), log);
         let mut history = History::new(NAME, None);
         let (mut found, mut first) = (Vec::new(), None);
@@ -532,7 +532,7 @@ mod tests {
                 first = Some(gtids.clone());
             }
             if let Some(ended) = step.ended {
-                found.push(Known {
+                found.push(LoggedTransaction {
                     gtid: ended.first.gtid().unwrap(),
                     begin: ended.begin,
                     end: ended.end,
@@ -673,7 +673,7 @@ mod tests {
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),
             };
             prop_assert_eq!(&found.stop, &position(expected));
-            let applied: Vec<&Known> = all[from..].iter().filter(|k| k.end <= expected).collect();
+            let applied: Vec<&LoggedTransaction> = all[from..].iter().filter(|k| k.end <= expected).collect();
             prop_assert_eq!(found.end.transactions, applied.len() as u64);
             let last = found.last.as_ref().map(|last| last.gtid.clone());
             prop_assert_eq!(last, applied.last().map(|known| known.gtid.to_string()));

@@ -31,7 +31,7 @@ pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::read::gone::refuse_gone;
+use crate::read::removed_meanwhile::refuse_removed;
 use crate::read::unlock::Accept;
 use crate::session::Session;
 use crate::verify::run::Run;
@@ -145,7 +145,7 @@ async fn add_result(
 /// that of the next backup of the name, which may hold a fault.
 async fn refuse_late(root: &Root, name: &BackupName, manifest: &str) -> Result<(), RepoError> {
     let state = ": it was removed or replaced while it was being verified";
-    refuse_gone(root, name, manifest, state).await
+    refuse_removed(root, name, manifest, state).await
 }
 
 /// Records a try at a level that ended without a result, and why, so that an earlier proof does not hide it.

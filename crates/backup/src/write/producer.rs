@@ -145,7 +145,7 @@ impl Producer {
             if let Some(file) = xb_process::left_out(line) {
                 let _ = left_out.set(file);
             }
-            dropped.lock().unwrap_or_else(PoisonError::into_inner).hear(line);
+            dropped.lock().unwrap_or_else(PoisonError::into_inner).read_line(line);
             message(line);
         };
         let (output, messages) = take_over(stream, stderr, spool, guard, message, on_stall)

@@ -79,7 +79,7 @@ impl Writer {
     /// that can be asked.
     ///
     /// # Errors
-    /// [`BackupError::TakenForDropped`].
+    /// [`BackupError::ImportedNotDropped`].
     pub(super) async fn refuse_imported(
         &self,
         stream: &Scanned,

@@ -308,7 +308,7 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
 /// A run that sleeps while another host's `gc` looks, or removes: when it has stored its objects, and right before its
 /// manifest.
 #[derive(Debug)]
-struct Asleep {
+struct SuspendedRun {
     root: Root,
     folder: PathBuf,
     /// Whether `gc` has looked before the run slept, as opposed to right before the manifest.
@@ -316,7 +316,7 @@ struct Asleep {
     found: Mutex<Option<GcFindings>>,
 }
 
-impl Asleep {
+impl SuspendedRun {
     fn objects(&self) -> Vec<PathBuf> {
         let runs = std::fs::read_dir(self.folder.join("n")).into_iter().flatten().flatten();
         let objects = runs.flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten());
@@ -348,7 +348,7 @@ impl Asleep {
     }
 }
 
-impl Faults for Asleep {
+impl Faults for SuspendedRun {
     fn next(&self, operation: Operation) -> Option<Fault> {
         std::thread::scope(|scope| scope.spawn(|| self.act(operation)).join().unwrap());
         None
@@ -369,7 +369,7 @@ fn no_run_that_slept_is_a_backup_without_objects() {
     for has_looked in [true, false] {
         let store = Store::new();
         let (root, folder) = (store.root.clone(), store.folder.path().join("root"));
-        let asleep = Arc::new(Asleep { root, folder, has_looked, found: Mutex::default() });
+        let asleep = Arc::new(SuspendedRun { root, folder, has_looked, found: Mutex::default() });
         let root = impatient(&store).failing(Arc::clone(&asleep) as Arc<dyn Faults>);
         let request = put_request("n", Layout::Packed, 500);
         let outcome = block_on(xb_backup::put(&session(&root), &request, stream_reader()));

@@ -65,7 +65,7 @@ impl std::fmt::Display for SlotInfo {
 
 #[derive(Debug, Clone)]
 pub(super) enum Slot {
-    Known(Known),
+    Known(SlotFields),
     /// A slot of unknown kind. It is kept unchanged, because a later version may understand it.
     Other {
         kind: String,
@@ -75,7 +75,7 @@ pub(super) enum Slot {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Known {
+pub(super) enum SlotFields {
     KeyFile { id: String, nonce: String, wrapped: String },
     AgeRecipient { id: String, age: String },
     AgePassphrase { age: String },
@@ -91,16 +91,16 @@ impl Slot {
         Ok(Slot::Known(match way {
             KeySlotSpec::Key(key) => {
                 let ByKeyFile { id, nonce, wrapped } = wrap::by_key_file(data_key, key, stream_id)?;
-                Known::KeyFile { id, nonce, wrapped }
+                SlotFields::KeyFile { id, nonce, wrapped }
             }
             KeySlotSpec::Recipient(to) => {
-                Known::AgeRecipient { id: to.id(), age: wrap::by_recipient(data_key, to)? }
+                SlotFields::AgeRecipient { id: to.id(), age: wrap::by_recipient(data_key, to)? }
             }
             KeySlotSpec::Passphrase(passphrase) => {
-                Known::AgePassphrase { age: wrap::by_passphrase(data_key, passphrase)? }
+                SlotFields::AgePassphrase { age: wrap::by_passphrase(data_key, passphrase)? }
             }
             KeySlotSpec::Command(command) => {
-                Known::Command { wrapped: hex::encode(&wrap::by_command(data_key, command)?) }
+                SlotFields::Command { wrapped: hex::encode(&wrap::by_command(data_key, command)?) }
             }
         }))
     }
@@ -113,16 +113,17 @@ impl Slot {
     ) -> Option<Result<DataKey, SlotFault>> {
         let Slot::Known(known) = self else { return None };
         Some(match (known, unlock) {
-            (Known::KeyFile { id, nonce, wrapped }, KeyMaterial::Key(key)) => {
+            (SlotFields::KeyFile { id, nonce, wrapped }, KeyMaterial::Key(key)) => {
                 wrap::open_by_key_file(key, stream_id, id, nonce, wrapped)
             }
-            (Known::AgeRecipient { age, .. }, KeyMaterial::Identities(identities)) => {
+            (SlotFields::AgeRecipient { age, .. }, KeyMaterial::Identities(identities)) => {
                 wrap::open_by_identities(identities, age)
             }
-            (Known::AgePassphrase { age }, KeyMaterial::Passphrase { passphrase, max_memory }) => {
-                wrap::open_by_passphrase(passphrase, *max_memory, age)
-            }
-            (Known::Command { wrapped }, KeyMaterial::Command(command)) => {
+            (
+                SlotFields::AgePassphrase { age },
+                KeyMaterial::Passphrase { passphrase, max_memory },
+            ) => wrap::open_by_passphrase(passphrase, *max_memory, age),
+            (SlotFields::Command { wrapped }, KeyMaterial::Command(command)) => {
                 wrap::open_by_command(command, wrapped)
             }
             _ => return None,
@@ -136,18 +137,18 @@ impl Slot {
             let kind = kind.to_owned();
             return Ok(Slot::Other { kind, value });
         }
-        let known = Known::deserialize(value).map_err(|_| "fields are missing or unknown")?;
+        let known = SlotFields::deserialize(value).map_err(|_| "fields are missing or unknown")?;
         let id_fits = |id: &str| hex::decode_array::<ID_LEN>(id).is_some();
         let age_fits = |age: &str| age.len() <= MAX_AGE;
         let fits = match &known {
-            Known::KeyFile { id, nonce, wrapped } => {
+            SlotFields::KeyFile { id, nonce, wrapped } => {
                 id_fits(id)
                     && hex::decode_array::<NONCE_LEN>(nonce).is_some()
                     && hex::decode_array::<WRAPPED_LEN>(wrapped).is_some()
             }
-            Known::AgeRecipient { id, age } => id_fits(id) && age_fits(age),
-            Known::AgePassphrase { age } => age_fits(age),
-            Known::Command { wrapped } => {
+            SlotFields::AgeRecipient { id, age } => id_fits(id) && age_fits(age),
+            SlotFields::AgePassphrase { age } => age_fits(age),
+            SlotFields::Command { wrapped } => {
                 !wrapped.is_empty()
                     && wrapped.len() <= 2 * MAX_WRAPPED
                     && hex::decode(wrapped).is_some()
@@ -171,10 +172,10 @@ impl Slot {
 
     pub(super) fn info(&self, slot: usize) -> SlotInfo {
         let (kind, id) = match self {
-            Slot::Known(Known::KeyFile { id, .. }) => (SlotKind::KeyFile, Some(id)),
-            Slot::Known(Known::AgeRecipient { id, .. }) => (SlotKind::Recipient, Some(id)),
-            Slot::Known(Known::AgePassphrase { .. }) => (SlotKind::Passphrase, None),
-            Slot::Known(Known::Command { .. }) => (SlotKind::Command, None),
+            Slot::Known(SlotFields::KeyFile { id, .. }) => (SlotKind::KeyFile, Some(id)),
+            Slot::Known(SlotFields::AgeRecipient { id, .. }) => (SlotKind::Recipient, Some(id)),
+            Slot::Known(SlotFields::AgePassphrase { .. }) => (SlotKind::Passphrase, None),
+            Slot::Known(SlotFields::Command { .. }) => (SlotKind::Command, None),
             Slot::Other { kind, .. } => (SlotKind::Other(kind.clone()), None),
         };
         SlotInfo { slot, kind, id: id.cloned() }

@@ -84,7 +84,7 @@ impl DefinedTables {
 
 /// A table whose definition was seen.
 #[derive(Debug)]
-struct Lone {
+struct PendingTable {
     /// `None` if there were too many such tables.
     name: Option<String>,
     engine: u8,
@@ -98,7 +98,7 @@ struct Partitioned {
     /// Number of partitions, if it was seen.
     number: u32,
     /// Its definition, with all its files, if it was seen.
-    definition: Option<Lone>,
+    definition: Option<PendingTable>,
     /// For each kind of file, the number of partitions that have it.
     with: [u32; SUFFIXES.len() + 1],
 }
@@ -113,7 +113,7 @@ pub(super) struct Definitions {
     /// Files of tables whose definition was not seen yet.
     files: HashMap<u64, u16>,
     /// Tables whose definition was seen, and not all of their files yet.
-    lone: BTreeMap<u64, Lone>,
+    lone: BTreeMap<u64, PendingTable>,
     partitioned: HashMap<u64, Partitioned>,
     /// Tables with any definition.
     defined: HashSet<u64>,
@@ -244,7 +244,7 @@ impl Definitions {
         let missing = files & !self.files.remove(&key).unwrap_or_default();
         if missing > 0 {
             let name = if self.lone.len() < KEPT { name() } else { None };
-            self.lone.insert(key, Lone { name, engine, missing });
+            self.lone.insert(key, PendingTable { name, engine, missing });
         }
         if head.get(ENGINE) == Some(&INNODB) {
             self.innodb.insert(key);
@@ -252,7 +252,7 @@ impl Definitions {
         if head.get(ENGINE) == Some(&PARTITIONS) {
             let name = if self.partitioned.len() < KEPT { name() } else { None };
             self.partitioned.entry(key).or_default().definition =
-                Some(Lone { name, engine, missing: files });
+                Some(PendingTable { name, engine, missing: files });
         }
     }
 
@@ -285,7 +285,7 @@ impl Definitions {
         }
         let mut found = [TablesWithoutFiles::default(), TablesWithoutFiles::default()];
         let [innodb, others] = &mut found;
-        for Lone { name, engine, .. } in self.lone.into_values() {
+        for PendingTable { name, engine, .. } in self.lone.into_values() {
             let found = match engine {
                 INNODB => &mut *innodb,
                 // Another engine of MySQL.
@@ -319,7 +319,7 @@ impl Definitions {
                 }
             } else if self.innodb.contains(&key) {
                 let name = Some([schema, table].map(String::from_utf8_lossy).join("/"));
-                let lone = Lone { name, engine: INNODB, missing: TABLESPACE };
+                let lone = PendingTable { name, engine: INNODB, missing: TABLESPACE };
                 self.lone.entry(key).or_insert(lone);
             }
         }

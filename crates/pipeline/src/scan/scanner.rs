@@ -171,7 +171,7 @@ fn most(name: &str) -> usize {
 }
 
 /// Returns such a file without its suffixes; `None` if it is encrypted or cannot be decompressed.
-fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
+fn decode_text((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
     let plan = Plan::of_all(&RelPath::new(name.as_bytes()).ok()?).ok()?;
     if plan.layers.is_empty() {
         return Some((name, content));
@@ -272,7 +272,8 @@ impl Scanner {
             INFO.iter().any(|info| logical_name(name.as_bytes()) == info.as_bytes())
         };
         let has_info = self.described.keys().any(is_info);
-        let described: BTreeMap<_, _> = self.described.into_iter().filter_map(legible).collect();
+        let described: BTreeMap<_, _> =
+            self.described.into_iter().filter_map(decode_text).collect();
         let has_unread_info = has_info && !INFO.iter().any(|info| described.contains_key(*info));
         let text = |names: &[&str]| {
             let bytes = names.iter().find_map(|name| described.get(*name))?;

@@ -52,7 +52,7 @@ pub struct TargetDir {
     nameless: Arc<UnnamedFiles>,
     next: AtomicU64,
     file_mode: Mode,
-    elsewhere: Vec<Elsewhere>,
+    elsewhere: Vec<SecondTarget>,
 }
 
 impl TargetDir {
@@ -294,16 +294,16 @@ impl TargetDir {
 }
 
 /// Another directory, and which files go there.
-struct Elsewhere {
+struct SecondTarget {
     target: TargetDir,
     selects: Box<Selects>,
 }
 
 type Selects = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-impl fmt::Debug for Elsewhere {
+impl fmt::Debug for SecondTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Elsewhere").field(&self.target).finish()
+        f.debug_tuple("SecondTarget").field(&self.target).finish()
     }
 }
 
@@ -319,7 +319,7 @@ impl TargetDir {
     ) -> Self {
         // One limit for all descriptors.
         target.descriptors = Arc::clone(&self.descriptors);
-        self.elsewhere.push(Elsewhere { target, selects: Box::new(selects) });
+        self.elsewhere.push(SecondTarget { target, selects: Box::new(selects) });
         self
     }
 

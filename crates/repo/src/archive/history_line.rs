@@ -84,7 +84,7 @@ impl Plan<'_> {
 
 /// Pieces from the beginning of a line on.
 #[derive(Debug)]
-pub(super) struct Way<'p, 'a> {
+pub(super) struct LinePath<'p, 'a> {
     pub(super) pieces: Cow<'p, [Piece<'a>]>,
     /// Number of the one that has the position of a backup.
     pub(super) start: usize,
@@ -225,7 +225,7 @@ impl<'a> HistoryLine<'a> {
         &self,
         line: &'p LinePieces<'a>,
         base: &Base,
-    ) -> Result<Way<'p, 'a>, PlanError> {
+    ) -> Result<LinePath<'p, 'a>, PlanError> {
         let start = line.start(base).ok_or_else(|| self.without_start(base))?;
         // Segments behind a break cannot be reached.
         let broken = line.break_behind(start);
@@ -234,7 +234,7 @@ impl<'a> HistoryLine<'a> {
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
-        Ok(Way {
+        Ok(LinePath {
             pieces: Cow::Borrowed(pieces),
             start,
             broken: broken.map(|(_, error)| error.clone()),
@@ -260,7 +260,7 @@ impl<'a> HistoryLine<'a> {
         other: &Self,
         line: &'p LinePieces<'a>,
         base: &Base,
-    ) -> Option<Way<'p, 'a>> {
+    ) -> Option<LinePath<'p, 'a>> {
         let next = behind.first()?;
         let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == next.stream)?;
         if stream.head.content.begins.is_behind_unlogged() {
@@ -279,7 +279,14 @@ impl<'a> HistoryLine<'a> {
         let barred = barred.map(|number| way.start + number);
         let start = way.start;
         let (pieces, broken, may_renumber) = (Cow::Owned(pieces), None, true);
-        (start <= at).then_some(Way { pieces, start, broken, barred, may_renumber, behind: &[] })
+        (start <= at).then_some(LinePath {
+            pieces,
+            start,
+            broken,
+            barred,
+            may_renumber,
+            behind: &[],
+        })
     }
 
     /// Identity of the server of a piece, as far as its stream states it.
@@ -326,7 +333,7 @@ impl<'a> HistoryLine<'a> {
 
     pub(super) fn plan_way(
         &self,
-        Way { pieces, start, broken, barred, may_renumber, behind }: Way<'_, 'a>,
+        LinePath { pieces, start, broken, barred, may_renumber, behind }: LinePath<'_, 'a>,
         base: &Base,
         stop: &RestoreStop,
     ) -> Result<Plan<'a>, PlanError> {

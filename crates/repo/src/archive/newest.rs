@@ -23,7 +23,9 @@ use crate::archive::plan::Histories;
 use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stranded::{Lack, Passage, Stranded, is_behind_gap, lacks, only, together};
+use crate::archive::stranded::{
+    MissingTransactions, Passage, StrandedTransactions, is_behind_gap, lacks, only, together,
+};
 use crate::archive::stream::{Alive, End, StreamHead, StreamOrigin};
 use crate::error::RepoError;
 use crate::names::RunId;
@@ -305,7 +307,10 @@ fn is_branch(head: &StreamHead) -> bool {
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
-pub async fn stranded(root: &Root, outlines: &[Outline]) -> Result<Vec<Stranded>, RepoError> {
+pub async fn stranded(
+    root: &Root,
+    outlines: &[Outline],
+) -> Result<Vec<StrandedTransactions>, RepoError> {
     let is_other = |pair: &[Outline]| {
         let [one, two] = pair else { return false };
         one.head.content.origin().differs_from(two.head.content.origin()).is_some()
@@ -322,8 +327,8 @@ pub async fn stranded(root: &Root, outlines: &[Outline]) -> Result<Vec<Stranded>
     let mut stranded = Vec::new();
     for (end, lack) in lacks(&ends, number) {
         match lack {
-            Lack::Certain(gtids) => stranded.push((end, gtids)),
-            Lack::ToFind(gtid) => {
+            MissingTransactions::Certain(gtids) => stranded.push((end, gtids)),
+            MissingTransactions::ToFind(gtid) => {
                 if has(root, outlines, &ends, number, gtid).await? == Some(false) {
                     stranded.push((end, only(gtid)));
                 }

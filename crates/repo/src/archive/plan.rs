@@ -15,14 +15,16 @@ pub use crate::archive::chain::{MISSING, Piece, Stream};
 use crate::archive::clock_step::{ClockStep, clock_steps};
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::history_line::Plan;
-use crate::archive::history_line::{HistoryLine, LinesWith, Way, covers, id, joins};
+use crate::archive::history_line::{HistoryLine, LinePath, LinesWith, covers, id, joins};
 use crate::archive::line_pieces::LinePieces;
 use crate::archive::line_reader::{LineEnding, by_id, line_ends};
 use crate::archive::listed_segment::ListedSegment;
 pub use crate::archive::plan_error::PlanError;
-use crate::archive::present::{self, Left, LineEnd, lacks_end, of_one_server, present, reaching};
+use crate::archive::present::{
+    self, BranchPoint, LineEnd, lacks_end, of_one_server, present, reaching,
+};
 use crate::archive::stop::RestoreStop;
-use crate::archive::stranded::{Lack, Stranded, lacks, only, together};
+use crate::archive::stranded::{MissingTransactions, StrandedTransactions, lacks, only, together};
 use crate::archive::stream::{StoredPosition, StreamOrigin};
 use crate::archive::unlogged::unlogged_starts;
 
@@ -280,12 +282,12 @@ impl<'a> Histories<'a> {
 
     /// Finds the transactions that streams of other servers have and this history lacks.
     #[must_use]
-    pub fn stranded(&self) -> Vec<Stranded> {
+    pub fn stranded(&self) -> Vec<StrandedTransactions> {
         let Some(newest) = self.lines.first() else { return Vec::new() };
         let found = lacks(&self.ends, newest.last).into_iter().filter_map(|(end, lack)| {
             let gtids = match lack {
-                Lack::Certain(gtids) => gtids,
-                Lack::ToFind(gtid) => {
+                MissingTransactions::Certain(gtids) => gtids,
+                MissingTransactions::ToFind(gtid) => {
                     let passage = newest.passage(&self.pieces(newest).pieces, gtid)?;
                     (passage.has(gtid) == Some(false)).then(|| only(gtid))?
                 }
@@ -386,7 +388,7 @@ impl<'a> Histories<'a> {
         let newest = self.lines.first()?;
         let furthest = |line: &HistoryLine<'a>| {
             let pieces = self.pieces(line);
-            let Way { pieces: way, start, .. } = line.way(&pieces, base)?;
+            let LinePath { pieces: way, start, .. } = line.way(&pieces, base)?;
             // Up to the first barrier.
             let end = pieces.barrier_from(start).unwrap_or(way.len()).min(way.len());
             Ok(way.get(start..end).and_then(<[_]>::last).copied())
@@ -478,7 +480,7 @@ fn ends<'a>(streams: &'a [Stream]) -> Vec<LineEnd<'a>> {
             let stated =
                 || left.end.as_ref().filter(|_| left.stated.checked_sub(1) == Some(link.number));
             let at = segment.map(|segment| &segment.to).or_else(stated)?;
-            Some(Left { at, segment })
+            Some(BranchPoint { at, segment })
         });
         let (life, lost) = (stream.newest(), stream.lost_end());
         let received = Some(stream.received_until());

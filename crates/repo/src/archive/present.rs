@@ -32,7 +32,7 @@ pub(super) struct LineEnd<'a> {
     /// Its segments, if more than the last one is known.
     pub(super) segments: Option<&'a BTreeMap<u64, Arc<ListedSegment>>>,
     /// Of a branch: where what it left ended, if that is known.
-    pub(super) left: Option<Left<'a>>,
+    pub(super) left: Option<BranchPoint<'a>>,
 }
 
 /// The last segment that the records of a stream state, if it is not there.
@@ -56,7 +56,7 @@ pub(super) fn lost_end(
 
 /// End of the line that a branch left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Left<'a> {
+pub(super) struct BranchPoint<'a> {
     /// Position behind it.
     pub(super) at: &'a StoredPosition,
     /// The last segment, if it can be read.
@@ -212,7 +212,7 @@ fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: b
 
 /// Whether a history may have the end of what was left: unless its log of that name has other transactions there, or ends
 /// before.
-fn may_have_end(line: &[LineEnd<'_>], left: Left<'_>, of: &LineEnd<'_>) -> bool {
+fn may_have_end(line: &[LineEnd<'_>], left: BranchPoint<'_>, of: &LineEnd<'_>) -> bool {
     let Some(at) = left.at.position() else { return true };
     let shows = |head: &ListedSegment| {
         if head.from.log != left.at.log || head.from.offset >= left.at.offset {

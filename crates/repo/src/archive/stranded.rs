@@ -11,7 +11,7 @@ use crate::archive::stream::{StreamHead, StreamOrigin};
 
 /// The end of a stream of another server that the present history lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stranded {
+pub struct StrandedTransactions {
     /// ID of the stream.
     pub stream: String,
     /// Its server, such as `server_id 2`.
@@ -21,7 +21,7 @@ pub struct Stranded {
 }
 
 /// `stream 0a… of server_id 1 has transactions that the present history lacks, up to 0-1-10`
-impl std::fmt::Display for Stranded {
+impl std::fmt::Display for StrandedTransactions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { stream, server, gtids } = self;
         let which = match gtids {
@@ -101,7 +101,7 @@ pub(super) fn is_behind_gap(next: &StreamHead, before: &StreamHead) -> bool {
 }
 
 /// Transactions at the end of a stream that the present history may lack.
-pub(super) enum Lack {
+pub(super) enum MissingTransactions {
     /// It lacks these.
     Certain(GtidState),
     /// Only the segment shows in which the domain passes the number.
@@ -110,7 +110,10 @@ pub(super) enum Lack {
 
 /// The ends of the streams of other servers than those of the history that ends with `present`, and what that may lack of
 /// them. Not of one that is received as long as this one: it may be ahead of a replica.
-pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a>, Lack)> {
+pub(super) fn lacks<'a>(
+    ends: &[LineEnd<'a>],
+    present: usize,
+) -> Vec<(LineEnd<'a>, MissingTransactions)> {
     let Some(now) = ends.get(present) else { return Vec::new() };
     let line = line(&by_id(ends), now);
     let is_other = |end: &LineEnd<'a>| {
@@ -131,9 +134,9 @@ pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a
                 let has_passed =
                     own.get(gtid.domain).is_some_and(|own| own.sequence >= gtid.sequence);
                 match has_passed {
-                    true => Some(Lack::ToFind(gtid)),
+                    true => Some(MissingTransactions::ToFind(gtid)),
                     false if lives_as_long(end, now) => None,
-                    false => Some(Lack::Certain(only(gtid))),
+                    false => Some(MissingTransactions::Certain(only(gtid))),
                 }
             });
             last.map(|lack| (*end, lack)).collect()
@@ -143,7 +146,7 @@ pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a
         {
             let lacking = its.without(&own);
             let is_all = !lacking.is_empty() && !is_in_another(ends, n, &lacking, &own);
-            Vec::from_iter(is_all.then(|| (*end, Lack::Certain(lacking.into()))))
+            Vec::from_iter(is_all.then(|| (*end, MissingTransactions::Certain(lacking.into()))))
         }
         _ => Vec::new(),
     });
@@ -160,15 +163,18 @@ pub(super) fn only(gtid: Gtid) -> GtidState {
 /// Puts together what is lacking of each stream, in the order of the streams.
 pub(super) fn together<'a>(
     found: impl IntoIterator<Item = (LineEnd<'a>, GtidState)>,
-) -> Vec<Stranded> {
-    let mut all: Vec<Stranded> = Vec::new();
+) -> Vec<StrandedTransactions> {
+    let mut all: Vec<StrandedTransactions> = Vec::new();
     for (end, gtids) in found {
         let (stream, server) = (end.head.stream.clone(), end.head.origin().to_string());
         match (all.last_mut().filter(|last| last.stream == stream), &gtids) {
-            (Some(Stranded { gtids: GtidState::MariaDb(all), .. }), GtidState::MariaDb(more)) => {
+            (
+                Some(StrandedTransactions { gtids: GtidState::MariaDb(all), .. }),
+                GtidState::MariaDb(more),
+            ) => {
                 more.iter().for_each(|gtid| all.advance(*gtid));
             }
-            _ => all.push(Stranded { stream, server, gtids }),
+            _ => all.push(StrandedTransactions { stream, server, gtids }),
         }
     }
     all

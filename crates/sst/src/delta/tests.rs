@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use xb_pipeline::{Observer, PassOn};
 use xb_reader::{ChunkWriter, MapEntry, RelPath};
-use xb_wire::Awaited;
+use xb_wire::ReplyWait;
 
 use super::choice::Choice;
 use super::fill::{FillError, Filler};
@@ -91,9 +91,9 @@ impl QuestionChannel for Joiner {
         Ok(Some(HeldBlocks(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
     }
 
-    fn await_reply(&mut self, _: Option<Duration>) -> io::Result<Awaited> {
+    fn await_reply(&mut self, _: Option<Duration>) -> io::Result<ReplyWait> {
         self.waited = self.delay;
-        Ok(self.reply()?.map_or(Awaited::Nothing, Awaited::Reply))
+        Ok(self.reply()?.map_or(ReplyWait::Nothing, ReplyWait::Reply))
     }
 
     fn acknowledged(&self) -> u64 {

@@ -12,7 +12,7 @@ use xb_reader::{
     ChunkHead, ChunkKind, CrcCombiner, DecodeError, Decoder, Dialect, Event, Limits, PayloadCheck,
     PieceCheck, RelPath,
 };
-use xb_wire::{Awaited, Questions};
+use xb_wire::{Questions, ReplyWait};
 
 use super::choice::{Arrived, Asks, Choice};
 use super::cut;
@@ -47,9 +47,9 @@ pub(crate) trait QuestionChannel {
     fn ask(&mut self, question: &[u8]) -> io::Result<bool>;
     /// Takes the reply to the oldest question, if it is here.
     fn reply(&mut self) -> io::Result<Option<Vec<u8>>>;
-    /// Waits for that reply, or until the source has more; [`Awaited::Nothing`] if the joiner does nothing for so long, or,
+    /// Waits for that reply, or until the source has more; [`ReplyWait::Nothing`] if the joiner does nothing for so long, or,
     /// without a limit, if it does not answer.
-    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<Awaited>;
+    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<ReplyWait>;
     /// Bytes that the joiner has acknowledged.
     fn acknowledged(&self) -> u64;
 }
@@ -71,7 +71,7 @@ impl QuestionChannel for WireJoiner {
         self.questions.reply().map_err(io::Error::other)
     }
 
-    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<Awaited> {
+    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<ReplyWait> {
         self.questions.await_reply(limit.unwrap_or(self.patience)).map_err(io::Error::other)
     }
 
@@ -510,10 +510,10 @@ impl<R: Source, A: QuestionChannel> Read for Thinner<R, A> {
                         return Err(self.pass_on());
                     }
                     match self.ask.await_reply(may_pause.then_some(PAUSE))? {
-                        Awaited::Reply(reply) => self.answered(&reply)?,
-                        Awaited::Woken => {}
-                        Awaited::Nothing if may_pause => return Err(self.pass_on()),
-                        Awaited::Nothing => self.stop_asking()?,
+                        ReplyWait::Reply(reply) => self.answered(&reply)?,
+                        ReplyWait::Woken => {}
+                        ReplyWait::Nothing if may_pause => return Err(self.pass_on()),
+                        ReplyWait::Nothing => self.stop_asking()?,
                     }
                 }
                 None if self.has_ended => return Ok(0),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xb_pipeline::Scanned;
 use xb_process::{
-    DiscardedSearch, DroppedTablespaces, StreamedTables, TablesBefore, TakenForDropped, VERSION,
+    DiscardedSearch, DroppedTablespaces, ImportedNotDropped, StreamedTables, TablesBefore, VERSION,
     lists_opened,
 };
 
@@ -44,13 +44,13 @@ impl ImportWatch {
     /// Checks after the end of the program that it did not leave out what was imported.
     ///
     /// # Errors
-    /// [`TakenForDropped`].
+    /// [`ImportedNotDropped`].
     pub(crate) fn refuse(
         &self,
         run: &Run<'_>,
         dropped: &DroppedTablespaces,
         scanned: &Scanned,
-    ) -> Result<(), TakenForDropped> {
+    ) -> Result<(), ImportedNotDropped> {
         let stream = StreamedTables {
             has_definition: &|table| scanned.defined.has(table),
             without_tablespace: &scanned.without_tablespace.first,

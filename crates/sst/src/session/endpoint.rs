@@ -57,7 +57,7 @@ fn observer(role: Role, error_log: ErrorLog, cancel: CancelToken) -> Observer {
                 std::thread::spawn(move || cancel.cancel(CancelReason::Elsewhere));
             }
         }
-        Event::Stranger { .. } | Event::Lost { .. } => error_log.warn(event),
+        Event::RejectedPeer { .. } | Event::Lost { .. } => error_log.warn(event),
         event => error_log.info(event),
     })
 }

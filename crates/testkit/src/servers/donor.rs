@@ -222,10 +222,10 @@ struct State {
     clones: Vec<Vec<Message>>,
     begun: usize,
     /// The auxiliary side of a clone whose auxiliary connection does not exist yet.
-    aside: Option<Aside>,
+    aside: Option<DiscardedOutput>,
 }
 
-struct Aside {
+struct DiscardedOutput {
     arrived: Sender<()>,
     answers: Receiver<Vec<u8>>,
 }
@@ -250,7 +250,7 @@ fn play(stream: &UnixStream, state: &Mutex<State>) {
     locked.begun += 1;
     let (arrived, arrivals) = channel();
     let (answer, answers) = channel();
-    locked.aside = Some(Aside { arrived, answers });
+    locked.aside = Some(DiscardedOutput { arrived, answers });
     drop(locked);
     if welcome() {
         play_data(stream, &messages, &arrivals, &answer);
@@ -287,7 +287,7 @@ fn play_data(
     Some(())
 }
 
-fn play_aside(stream: &UnixStream, aside: &Aside) {
+fn play_aside(stream: &UnixStream, aside: &DiscardedOutput) {
     let (mut input, mut output) = (stream, stream);
     while receive(&mut input).is_some() && aside.arrived.send(()).is_ok() {
         let Ok(answer) = aside.answers.recv() else { return };

@@ -26,11 +26,11 @@ impl State {
 
 impl Shared {
     /// Reports a failure to the observer, once, and without the lock: the observer may call back.
-    pub(super) fn tell_failure(&self) {
+    pub(super) fn report_failure(&self) {
         let mut state = self.monitor.lock();
         let Some(TransferEnd::Failed { error, .. }) = &state.over else { return };
         let why = error.to_string();
-        let told = std::mem::replace(&mut state.failure_told, true);
+        let told = std::mem::replace(&mut state.failure_reported, true);
         drop(state);
         if !told {
             self.observer.tell(&Event::Failed { why });

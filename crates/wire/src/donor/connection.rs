@@ -30,7 +30,7 @@ impl Shared {
         let index = usize::from(connection);
         let (mut pause, mut before) = (PAUSE.0, None);
         loop {
-            if self.is_over() {
+            if self.has_ended() {
                 // If no other thread has noticed a cancellation yet, it is noticed here.
                 let _ = self.check(&mut self.monitor.lock());
                 break;
@@ -50,7 +50,7 @@ impl Shared {
                     match ended {
                         ConnectionEnd::Over => break,
                         // At the end the joiner may close first.
-                        ConnectionEnd::Lost(_) if self.is_over() => {}
+                        ConnectionEnd::Lost(_) if self.has_ended() => {}
                         ConnectionEnd::Lost(why) => {
                             pause = PAUSE.0;
                             self.monitor.lock().last_cause.clone_from(&why);
@@ -66,7 +66,7 @@ impl Shared {
             }
             let until = Instant::now() + pause;
             pause = (pause * 2).min(PAUSE.1);
-            while Instant::now() < until && !self.is_over() {
+            while Instant::now() < until && !self.has_ended() {
                 if wake::wait(None, wake, Some(until)).is_err() {
                     break;
                 }
@@ -78,11 +78,11 @@ impl Shared {
                 (worker.live, worker.idle) = (false, false);
             }
         }
-        self.tell_failure();
+        self.report_failure();
     }
 
     fn open(&self, connection: u16, wake: &Wake) -> Result<Established<Welcome>, OpenError> {
-        let cancelled = || self.is_over();
+        let cancelled = || self.has_ended();
         let waiting = WaitContext { wake, cancelled: &cancelled, limits: &self.limits };
         let first = connection == 0 && self.monitor.lock().first_welcome.is_none();
         let limit = if first { self.limits.connect } else { self.limits.connect.min(TRY) };

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use xb_process::{CancelHook, CancelToken};
 
 use self::block_builder::Pending;
-pub use self::questions::{Awaited, Questions, QuestionsWaker};
+pub use self::questions::{Questions, QuestionsWaker, ReplyWait};
 use self::rate_limit::Rate;
 use self::state::{Own, Shared, State, Worker};
 use crate::announce::Announcement;
@@ -80,7 +80,7 @@ pub fn connect(
         is_woken: false,
         rate: limits.rate.map(Rate::new),
         over: None,
-        failure_told: false,
+        failure_reported: false,
         answer: None,
         version: 0,
         first_welcome: None,

@@ -9,7 +9,7 @@ use crate::limits::{MAX_QUESTION, bounded};
 
 /// What [`Questions::await_reply`] has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Awaited {
+pub enum ReplyWait {
     /// The reply to the oldest question.
     Reply(Vec<u8>),
     /// A [`QuestionsWaker`] has been used since the last time.
@@ -77,29 +77,29 @@ impl Questions {
         QuestionsWaker(Arc::downgrade(&self.shared))
     }
 
-    /// Waits for the reply to the oldest question, or to be woken; [`Awaited::Nothing`] if there is no question, or if the
+    /// Waits for the reply to the oldest question, or to be woken; [`ReplyWait::Nothing`] if there is no question, or if the
     /// joiner has neither replied nor acknowledged nor read anything for so long, although there was a connection. Questions
     /// are no sign of progress.
     ///
     /// # Errors
     /// The first cause, if the transfer has failed.
-    pub fn await_reply(&self, limit: Duration) -> Result<Awaited, TransferError> {
+    pub fn await_reply(&self, limit: Duration) -> Result<ReplyWait, TransferError> {
         let limit = bounded(limit);
         let mut since = Instant::now();
         let mut state = self.shared.monitor.lock();
         loop {
             self.shared.check(&mut state)?;
             if let Some(reply) = state.questions.take() {
-                return Ok(Awaited::Reply(reply));
+                return Ok(ReplyWait::Reply(reply));
             }
             if std::mem::take(&mut state.is_woken) {
-                return Ok(Awaited::Woken);
+                return Ok(ReplyWait::Woken);
             }
             // A lost connection has limits of its own.
             since = if state.up == 0 { Instant::now() } else { since.max(state.joiner_worked) };
             let left = limit.saturating_sub(since.elapsed());
             if !state.questions.is_waiting() || left.is_zero() {
-                return Ok(Awaited::Nothing);
+                return Ok(ReplyWait::Nothing);
             }
             state = self.shared.monitor.wait(state, Some(left));
         }

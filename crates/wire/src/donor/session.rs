@@ -59,7 +59,7 @@ impl Shared {
             let step = match link.flush() {
                 Ok(true) => self.next_job(index, id, &mut own, link.last_out()),
                 // A write in progress is finished first, unless the transfer is over.
-                Ok(false) if self.is_over() => Job::Close(self.last_words()),
+                Ok(false) if self.has_ended() => Job::Close(self.last_words()),
                 Ok(false) => Job::Wait(until),
                 Err(error) => {
                     // The peer's final message may have arrived before.
@@ -74,7 +74,7 @@ impl Shared {
                     link.queue_all(block)
                 }
                 Job::Close(message) => {
-                    self.tell_failure();
+                    self.report_failure();
                     let last = message.map(|message| message.write().into());
                     if link.queue_all(last.into_iter().collect()).is_ok() {
                         link.close(wake, Instant::now() + self.limits.farewell);
@@ -169,7 +169,7 @@ impl Shared {
                 if state.over.is_none() {
                     let freed = state.ledger.acknowledge_all();
                     self.counters.update(|now| now.acknowledged += freed as u64);
-                    self.set_over(&mut state, TransferEnd::Done);
+                    self.set_ended(&mut state, TransferEnd::Done);
                 }
             }
             Message::Stop(stop) => {

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) rate: Option<Rate>,
     pub(super) over: Option<TransferEnd>,
     /// Whether the failure was reported to the observer.
-    pub(super) failure_told: bool,
+    pub(super) failure_reported: bool,
     pub(super) answer: Option<Vec<u8>>,
     /// The version of the protocol, from the first welcome on.
     pub(super) version: u16,
@@ -63,7 +63,7 @@ impl SharedState for State {
         &mut self.over
     }
 
-    fn wake_everybody(&self) {
+    fn wake_all(&self) {
         self.workers.iter().for_each(|worker| worker.wake.wake());
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct DonorHello {
 }
 
 /// Reason why a peer is not a donor, as text for the log.
-pub(crate) enum Stranger {
+pub(crate) enum RejectedPeer {
     /// It does not behave as a donor. It is logged.
     Invalid(String),
     /// This side is ending.
@@ -32,13 +32,13 @@ pub(crate) fn receive(
     tls: Option<&JoinerTls>,
     waiting: WaitContext<'_>,
     spoke: impl FnOnce(),
-) -> Result<Established<DonorHello>, Stranger> {
+) -> Result<Established<DonorHello>, RejectedPeer> {
     let limits = waiting.limits;
     let until = Instant::now() + limits.handshake;
     // Without TLS, blocks are read directly into their buffers: only their heads are read ahead.
     let ahead = if tls.is_some() { 128 << 10 } else { 8 << 10 };
     let mut link = Link::new(socket, ahead, limits.stall)
-        .map_err(|error| Stranger::Invalid(error.to_string()))?;
+        .map_err(|error| RejectedPeer::Invalid(error.to_string()))?;
     let explain = |error: LinkError| explain(error, tls, waiting);
 
     let their_nonce = match their_nonce(&mut link, tls, waiting, until)? {
@@ -46,7 +46,7 @@ pub(crate) fn receive(
         Err(text) => return Err(say_no(link, text, waiting)),
     };
     spoke();
-    let nonce = nonce().map_err(|error| Stranger::Invalid(error.error.to_string()))?;
+    let nonce = nonce().map_err(|error| RejectedPeer::Invalid(error.error.to_string()))?;
     let (min_version, max_version) = limits.versions();
     let line =
         Banner { min_version, max_version, kind: BannerKind::Go { tls: tls.is_some(), nonce } };
@@ -68,12 +68,12 @@ pub(crate) fn receive(
         Message::Hello(hello) => *hello,
         other => {
             let what = ProtocolError::Unexpected { what: other.name() };
-            return Err(Stranger::Invalid(what.to_string()));
+            return Err(RejectedPeer::Invalid(what.to_string()));
         }
     };
     let theirs = (hello.min_version, hello.max_version);
     let Some(version) = banner::common_version(theirs, limits.versions()) else {
-        return Err(Stranger::Invalid(
+        return Err(RejectedPeer::Invalid(
             "its protocol versions changed during the handshake".to_owned(),
         ));
     };
@@ -87,7 +87,7 @@ fn their_nonce(
     tls: Option<&JoinerTls>,
     waiting: WaitContext<'_>,
     until: Instant,
-) -> Result<Result<[u8; 16], String>, Stranger> {
+) -> Result<Result<[u8; 16], String>, RejectedPeer> {
     let theirs = match read_line(link, waiting, until) {
         Ok(line) => line,
         Err(LineError::Link(error)) => return Err(explain(error, tls, waiting)),
@@ -109,23 +109,23 @@ fn their_nonce(
         BannerKind::Go { .. } => {
             Ok(Err("the donor is set to plain, but the joiner requires TLS".to_owned()))
         }
-        BannerKind::No(_) => Err(Stranger::Invalid("it refused the connection".to_owned())),
+        BannerKind::No(_) => Err(RejectedPeer::Invalid("it refused the connection".to_owned())),
     }
 }
 
 /// Tells a donor why it is refused.
-fn say_no(mut link: Link, text: String, waiting: WaitContext<'_>) -> Stranger {
+fn say_no(mut link: Link, text: String, waiting: WaitContext<'_>) -> RejectedPeer {
     let (min_version, max_version) = waiting.limits.versions();
     let line = Banner { min_version, max_version, kind: BannerKind::No(text.clone()) };
     if link.queue(line.write().into()).is_ok() {
         link.close(waiting.wake, Instant::now() + waiting.limits.farewell);
     }
-    Stranger::Invalid(text)
+    RejectedPeer::Invalid(text)
 }
 
-fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: WaitContext<'_>) -> Stranger {
-    Stranger::Invalid(match error {
-        LinkError::Cancelled => return Stranger::Cancelled,
+fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: WaitContext<'_>) -> RejectedPeer {
+    RejectedPeer::Invalid(match error {
+        LinkError::Cancelled => return RejectedPeer::Cancelled,
         LinkError::Tls(error) => tls.map_or_else(|| error.to_string(), |tls| tls.explain(&error)),
         LinkError::Io(error) => match (within(&error), tls) {
             (Some(error), Some(tls)) => tls.explain(error),

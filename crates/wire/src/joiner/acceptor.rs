@@ -12,7 +12,7 @@ use super::state::{Current, LinkEntry, Shared, State};
 use crate::endpoint::FailOnPanic;
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::handshake::joiner::{DonorHello, Stranger, receive};
+use crate::handshake::joiner::{DonorHello, RejectedPeer, receive};
 use crate::handshake::{Established, WaitContext};
 use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
@@ -61,7 +61,7 @@ impl Shared {
                 break;
             }
         }
-        self.tell_failure();
+        self.report_failure();
         let peer_threads = std::mem::take(&mut self.monitor.lock().peer_threads);
         for accepted in peer_threads {
             let _ = accepted.join();
@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// Reports a failure without the lock: the observer may call back.
-    fn tell_failure(&self) {
+    fn report_failure(&self) {
         let state = self.monitor.lock();
         if let (Some(TransferEnd::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
             let why = error.to_string();
@@ -113,19 +113,19 @@ impl Shared {
     }
 
     fn welcome(&self, socket: TcpStream, peer: SocketAddr, pending: &Arc<PendingPeer>) {
-        let cancelled = || self.is_over() || pending.is_evicted();
+        let cancelled = || self.has_ended() || pending.is_evicted();
         let wake = &pending.wake;
         let waiting = WaitContext { wake, cancelled: &cancelled, limits: &self.limits };
         let opened = match receive(socket, self.tls.as_ref(), waiting, || pending.spoke()) {
             Ok(opened) => opened,
-            Err(Stranger::Cancelled) => {
-                if pending.is_evicted() && !self.is_over() {
+            Err(RejectedPeer::Cancelled) => {
+                if pending.is_evicted() && !self.has_ended() {
                     let what = "it did not identify itself before newer connections arrived";
                     self.tell_of_stranger(peer, what.to_owned());
                 }
                 return;
             }
-            Err(Stranger::Invalid(what)) => {
+            Err(RejectedPeer::Invalid(what)) => {
                 self.tell_of_stranger(peer, what);
                 return;
             }
@@ -157,12 +157,12 @@ impl Shared {
 
     /// Logs a refused connection; limited, so that repeated attempts cannot fill the log.
     fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
-        let told = self.strangers_told.fetch_add(1, Relaxed);
+        let told = self.rejections_logged.fetch_add(1, Relaxed);
         if told == MAX_REPORTED {
             what.push_str("; further refusals are not logged");
         }
         if told <= MAX_REPORTED {
-            self.observer.tell(&Event::Stranger { peer, what });
+            self.observer.tell(&Event::RejectedPeer { peer, what });
         }
     }
 

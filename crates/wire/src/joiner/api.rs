@@ -106,7 +106,7 @@ impl Shared {
                 let limit = state.alone_since + self.limits.receipt;
                 let time = limit.saturating_duration_since(Instant::now());
                 if time.is_zero() {
-                    self.set_over(&mut state, TransferEnd::Done);
+                    self.set_ended(&mut state, TransferEnd::Done);
                     return Ok(Receipt::Unknown);
                 }
                 left = Some(time);

@@ -134,7 +134,7 @@ impl Listener {
         let own = Own {
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
             acceptor_wake,
-            strangers_told: AtomicU32::new(0),
+            rejections_logged: AtomicU32::new(0),
             listener,
             tls,
         };
@@ -177,7 +177,7 @@ impl Listener {
     }
 
     /// Waits for a donor that authenticates itself. Any other peer is refused and reported as
-    /// [`Event::Stranger`](crate::Event::Stranger).
+    /// [`Event::RejectedPeer`](crate::Event::RejectedPeer).
     ///
     /// # Errors
     /// If no donor has authenticated itself within `limit`, or on cancellation.

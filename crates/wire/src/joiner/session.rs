@@ -101,7 +101,7 @@ impl Shared {
             if !dry {
                 continue;
             }
-            if !written && self.is_over() {
+            if !written && self.has_ended() {
                 return None;
             }
             if let Err(error) = link.wait(wake, Some(until)) {
@@ -190,7 +190,7 @@ impl Shared {
             }
             Message::Bye if state.confirm => {
                 if state.over.is_none() {
-                    self.set_over(&mut state, TransferEnd::Done);
+                    self.set_ended(&mut state, TransferEnd::Done);
                 }
                 return Ok(true);
             }

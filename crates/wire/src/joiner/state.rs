@@ -70,7 +70,7 @@ impl SharedState for State {
         &mut self.over
     }
 
-    fn wake_everybody(&self) {
+    fn wake_all(&self) {
         self.wake_links();
         self.pending_peers.wake();
         self.acceptor_wake.wake();
@@ -83,7 +83,7 @@ pub(super) type Shared = Endpoint<State>;
 pub(super) struct Own {
     pub(super) pool: Pool,
     pub(super) acceptor_wake: Arc<Wake>,
-    pub(super) strangers_told: AtomicU32,
+    pub(super) rejections_logged: AtomicU32,
     pub(super) listener: TcpListener,
     pub(super) tls: Option<JoinerTls>,
 }

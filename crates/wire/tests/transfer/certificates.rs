@@ -6,7 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use xb_process::CancelToken;
 
-use super::support::{LONG, Told, donor, joiner, noise, receive, send};
+use super::support::{LONG, ReceivedEvents, donor, joiner, noise, receive, send};
 use xb_wire::{
     Certificates, HostPort, Joiner, Listener, Security, TlsMode, TransferError, connect,
 };
@@ -67,7 +67,7 @@ impl Keys {
 /// Runs a short transfer; the joiner's host is `host`. Returns the donor's result and the joiner's
 /// log.
 fn run(host: &str, of_joiner: Security, of_donor: Security) -> (Result<(), TransferError>, String) {
-    let (told, cancel) = (Told::default(), CancelToken::new());
+    let (told, cancel) = (ReceivedEvents::default(), CancelToken::new());
     let observer = told.observer();
     let joiner = Joiner { observer, cancel: cancel.clone(), ..joiner(of_joiner) };
     let address: HostPort = format!("{host}:0").parse().unwrap();

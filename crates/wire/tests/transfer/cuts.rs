@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::relay::{Fate, How, Relay};
-use super::support::{LONG, Told, donor, joiner, limits, listen, noise, receive, send};
+use super::support::{LONG, ReceivedEvents, donor, joiner, limits, listen, noise, receive, send};
 use xb_wire::{Donor, Joiner, Receipt, Security, Snapshot, TransferError, connect};
 
 /// Runs a transfer through a relay; returns the counters of both sides.
@@ -113,7 +113,7 @@ proptest! {
 #[test]
 fn silence_is_noticed_on_both_sides_and_survived() {
     let stream = noise(8 << 20);
-    let (told_joiner, told_donor) = (Told::default(), Told::default());
+    let (told_joiner, told_donor) = (ReceivedEvents::default(), ReceivedEvents::default());
     let mut joiner = joiner(Security::OneTime);
     let mut donor = donor(Security::OneTime);
     for limits in [&mut joiner.limits, &mut donor.limits] {
@@ -159,7 +159,7 @@ fn silence_for_good_ends_both_sides() {
         limits.resume = Duration::from_secs(4);
         limits.farewell = Duration::from_millis(100);
     }
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     donor.observer = told.observer();
     let (received, sent) = through(&[], joiner, donor, &stream, move |relay| {
         relay.wait_for(2 << 20);

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Instant;
 
-use super::support::{LONG, Told, donor, joiner, listen, noise, pair, receive, send};
+use super::support::{LONG, ReceivedEvents, donor, joiner, listen, noise, pair, receive, send};
 use xb_process::CancelToken;
 use xb_wire::{Announcement, Security, TransferError, connect};
 
@@ -49,7 +49,7 @@ fn a_joiner_that_stops_in_the_middle_is_heard_by_a_donor_that_waits() {
 
 #[test]
 fn a_donor_that_gives_up_is_heard_by_a_joiner_that_waits() {
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
     let (mut incoming, mut outgoing) = pair(joiner, donor(Security::OneTime));
@@ -140,7 +140,7 @@ fn no_donor_within_the_limit() {
 
 #[test]
 fn a_donor_with_another_secret_is_sent_away_and_the_right_one_is_served() {
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
     let (listener, announcement) = listen(joiner);

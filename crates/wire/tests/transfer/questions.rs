@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::relay::{Fate, How, Relay};
 use super::support::{LONG, donor, joiner, listen, noise, pair, receive};
 use xb_wire::{
-    Answers, Awaited, MAX_QUESTION, MAX_REPLY, Questions, Receipt, Security, TransferError, connect,
+    Answers, MAX_QUESTION, MAX_REPLY, Questions, Receipt, ReplyWait, Security, TransferError,
+    connect,
 };
 
 /// Answers every question with its number among the questions and its last byte, until the transfer is over.
@@ -31,13 +32,13 @@ fn ask_all(questions: &Questions, number: u64) {
             asked += 1;
             continue;
         }
-        let Awaited::Reply(reply) = questions.await_reply(LONG).unwrap() else {
+        let ReplyWait::Reply(reply) = questions.await_reply(LONG).unwrap() else {
             panic!("no reply")
         };
         assert_eq!(reply, [&taken.to_le_bytes()[..], &[last(taken)]].concat());
         taken += 1;
     }
-    assert_eq!(questions.await_reply(LONG).unwrap(), Awaited::Nothing);
+    assert_eq!(questions.await_reply(LONG).unwrap(), ReplyWait::Nothing);
 }
 
 proptest! {
@@ -159,7 +160,7 @@ fn a_joiner_that_does_not_answer_is_not_waited_for() {
     let questions = outgoing.questions().unwrap();
     assert!(questions.ask(b"?").unwrap());
     let limit = Duration::from_millis(50);
-    assert_eq!(questions.await_reply(limit).unwrap(), Awaited::Nothing);
+    assert_eq!(questions.await_reply(limit).unwrap(), ReplyWait::Nothing);
     // The transfer does not depend on it, and nor does a reply that comes late.
     outgoing.send(noise(100_000)).unwrap();
     outgoing.pass_on().unwrap();
@@ -167,7 +168,7 @@ fn a_joiner_that_does_not_answer_is_not_waited_for() {
     let answers = incoming.answers();
     assert_eq!(answers.next_question().unwrap().unwrap(), b"?");
     answers.reply(b"!").unwrap();
-    assert_eq!(questions.await_reply(LONG).unwrap(), Awaited::Reply(b"!".to_vec()));
+    assert_eq!(questions.await_reply(LONG).unwrap(), ReplyWait::Reply(b"!".to_vec()));
 }
 
 #[test]
@@ -188,8 +189,8 @@ fn who_waits_for_a_reply_can_be_woken() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| questions.await_reply(LONG));
         waker.wake();
-        assert_eq!(waiting.join().unwrap().unwrap(), Awaited::Woken);
+        assert_eq!(waiting.join().unwrap().unwrap(), ReplyWait::Woken);
     });
     // Once.
-    assert_eq!(questions.await_reply(Duration::ZERO).unwrap(), Awaited::Nothing);
+    assert_eq!(questions.await_reply(Duration::ZERO).unwrap(), ReplyWait::Nothing);
 }

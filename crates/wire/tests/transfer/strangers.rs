@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use super::relay::{Fate, How, Relay};
-use super::support::{LONG, Told, donor, joiner, listen, noise, receive, send};
+use super::support::{LONG, ReceivedEvents, donor, joiner, listen, noise, receive, send};
 use xb_testkit::flood::Flood;
 use xb_wire::{Announcement, Security, TransferError, connect};
 
@@ -23,7 +23,7 @@ fn answer_to(bytes: &[u8], to: std::net::SocketAddr) -> String {
 
 #[test]
 fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() {
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
     joiner.limits.handshake = LONG;
@@ -55,7 +55,7 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
 
 #[test]
 fn silence_is_ended_by_the_limit() {
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
     joiner.limits.handshake = Duration::from_millis(50);
@@ -137,7 +137,7 @@ fn a_closed_port_is_named_with_the_way_to_open_it() {
 
 #[test]
 fn silent_peers_do_not_block_the_donor() {
-    let told = Told::default();
+    let told = ReceivedEvents::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
     // The strangers may stay for longer than this test takes.
@@ -167,7 +167,7 @@ fn silent_peers_do_not_block_the_donor() {
 fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
     let stream = noise(100_000);
     for strangers in [2, 4] {
-        let told = Told::default();
+        let told = ReceivedEvents::default();
         let mut joiner = joiner(Security::OneTime);
         joiner.observer = told.observer();
         let (listener, announcement) = listen(joiner);

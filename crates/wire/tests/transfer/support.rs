@@ -42,9 +42,9 @@ pub(crate) fn listen(joiner: Joiner) -> (Listener, Announcement) {
 
 /// Collects events.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<(Mutex<Vec<String>>, Condvar)>);
+pub(crate) struct ReceivedEvents(Arc<(Mutex<Vec<String>>, Condvar)>);
 
-impl Told {
+impl ReceivedEvents {
     pub(crate) fn observer(&self) -> Observer {
         let told = self.clone();
         Observer::new(move |event| {

@@ -104,7 +104,7 @@ impl Context {
             }
             let plan = plan_prune(&candidates, keep, jiff::Timestamp::now());
             let going: BTreeSet<&str> =
-                plan.iter().filter(|of| of.goes()).map(|of| &*of.name).collect();
+                plan.iter().filter(|of| of.is_removed()).map(|of| &*of.name).collect();
             if yes && !going.is_empty() {
                 let noted = note_before_removal(root, &listed.lines, &going);
                 cancel.or(noted).await?;
@@ -127,7 +127,7 @@ impl Context {
                 }
                 false => None,
             };
-            let goes = |name: &str| plan.iter().any(|of| of.name == name && of.goes());
+            let goes = |name: &str| plan.iter().any(|of| of.name == name && of.is_removed());
             let logs = match &gone {
                 None => {
                     let kept: Vec<_> = backups.into_iter().filter(|of| !goes(&of.name)).collect();
@@ -189,7 +189,7 @@ fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
     for verdict in plan {
         let finished = verdict.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
         let why: Vec<String> = verdict.kept.iter().map(ToString::to_string).collect();
-        let what = if verdict.goes() { "remove" } else { "keep" };
+        let what = if verdict.is_removed() { "remove" } else { "keep" };
         let why = printable(&why.join(", "));
         writeln!(out, "{:width$}  {finished}  {what:6}  {why}", verdict.name)?;
     }
@@ -213,7 +213,7 @@ fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
         ));
     }
     let backups = |number: usize| format_count(number as u64, "backup");
-    let go = plan.iter().filter(|verdict| verdict.goes()).count();
+    let go = plan.iter().filter(|verdict| verdict.is_removed()).count();
     tell.info(match gone {
         Some(gone) => format!("removed {}, kept {}", backups(gone.len()), plan.len() - gone.len()),
         None if go == 0 => format!("nothing to remove, {} kept", backups(plan.len())),

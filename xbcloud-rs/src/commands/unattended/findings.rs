@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_backup::ArchiveState;
-use xb_repo::archive::stranded::Stranded;
+use xb_repo::archive::stranded::StrandedTransactions;
 use xb_repo::list::{Listing, State};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
@@ -116,7 +116,7 @@ fn found_archive(
     });
     let restorable = listings.iter().filter(own).filter(|line| line.restorable);
     let proven = restorable.filter_map(|line| line.verified?.proven_until).max();
-    let is_missed = |left: &&Stranded| !is_accepted(&left.stream);
+    let is_missed = |left: &&StrandedTransactions| !is_accepted(&left.stream);
     let stranded = archive.stranded.iter().filter(is_missed);
     // A time in the future would look young for as long as it takes.
     let latest = [archive.stored_until, archive.alive, proven].into_iter().flatten().max();
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_a_restore_has_left_is_missed_until_it_is_accepted() {
-        let left = |digit: &str| Stranded {
+        let left = |digit: &str| StrandedTransactions {
             stream: digit.repeat(32),
             server: "server_id 1".to_owned(),
             gtids: "0-1-10".parse().unwrap(),

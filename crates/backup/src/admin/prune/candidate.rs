@@ -133,7 +133,7 @@ impl Candidate {
     }
 
     /// Returns whether it counts for a rule: it can be restored now, or with a base that is elsewhere.
-    pub(super) fn counts(&self) -> bool {
+    pub(super) fn is_eligible(&self) -> bool {
         self.is_restorable() || self.accepted_without_base && !self.damaged && !self.unread_record
     }
 
@@ -144,7 +144,7 @@ impl Candidate {
 
     /// Returns whether a trial restore has proven it, and nothing is wrong with it since.
     pub(super) fn is_proven_by_trial(&self) -> bool {
-        self.counts() && self.proven >= Some(Level::Restore)
+        self.is_eligible() && self.proven >= Some(Level::Restore)
     }
 
     /// Returns its connection to its base.

@@ -73,7 +73,7 @@ pub async fn prune_known(
     let Session { root, cancel, .. } = session;
     let mut gone = Vec::new();
     let instead: Vec<RemainingBackup> = plan.iter().filter_map(kept_in_place_of_others).collect();
-    let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
+    let mut going = plan.iter().filter(|verdict| verdict.is_removed()).peekable();
     if going.peek().is_some() {
         cancel.or(known.refresh(root)).await?;
     }

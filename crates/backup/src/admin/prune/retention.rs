@@ -82,7 +82,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             // Two backups of the same data are one.
             .filter(|(n, _)| !counted_for.contains_key(n))
             // A backup whose clock was ahead would count as the newest until that time has passed.
-            .filter(|(_, candidate)| candidate.counts() && !is_ahead(candidate.finished, now))
+            .filter(|(_, candidate)| candidate.is_eligible() && !is_ahead(candidate.finished, now))
             // Nor does a good one go in favour of one that may have lost most of its data.
             .filter(|(n, _)| !small.contains_key(n))
             .collect();
@@ -106,8 +106,8 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         };
         let of_server = (0..sorted.len()).filter(|&other| is_of_kind(sorted[other]));
         let mut later = of_server.filter(|&other| sorted[other].finished > sorted[copy].finished);
-        let counts = |n: usize| sorted[n].counts() && !small.contains_key(&n);
-        if sorted[copy].counts() && !later.any(counts) {
+        let counts = |n: usize| sorted[n].is_eligible() && !small.contains_key(&n);
+        if sorted[copy].is_eligible() && !later.any(counts) {
             kept[copy].insert(KeepReason::MayBeContinued);
         }
     }
@@ -186,7 +186,7 @@ fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<It
         candidate.just_made.then_some(KeepReason::JustMade),
         candidate.pinned.then_some(KeepReason::Pinned),
         candidate.damaged.then_some(KeepReason::Damaged),
-        candidate.broken.clone().filter(|_| !candidate.counts()).map(KeepReason::Broken),
+        candidate.broken.clone().filter(|_| !candidate.is_eligible()).map(KeepReason::Broken),
         candidate.unread_record.then_some(KeepReason::UnreadRecord),
         candidate.possible_dependent.clone().map(KeepReason::MayBeBaseOf),
         is_ahead(candidate.finished, now).then_some(KeepReason::ClockAhead),

@@ -27,7 +27,7 @@ pub(super) fn counted_for(all: &[&Candidate]) -> BTreeMap<usize, usize> {
             let proven = fit().find(|&n| is_merged(n) && all[n].is_proven_by_trial());
             proven.or_else(|| fit().find(|&n| !is_merged(n))).or_else(|| fit().next())
         };
-        let counted = best(&Candidate::is_restorable).or_else(|| best(&Candidate::counts));
+        let counted = best(&Candidate::is_restorable).or_else(|| best(&Candidate::is_eligible));
         if let Some(counted) = counted {
             counted_for.extend(same.iter().filter(|&&n| n != counted).map(|&n| (n, counted)));
         }

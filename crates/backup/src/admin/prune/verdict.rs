@@ -127,7 +127,7 @@ pub struct Verdict {
 impl Verdict {
     /// Returns whether the backup will be removed.
     #[must_use]
-    pub fn goes(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         self.kept.is_empty()
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use xb_binlog::LogPosition;
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::newest::{Outline, outlines, stranded};
-use xb_repo::archive::stranded::Stranded;
+use xb_repo::archive::stranded::StrandedTransactions;
 use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
@@ -46,7 +46,7 @@ pub struct ArchiveState {
     /// Streams with which the server's history began anew.
     pub branches: Vec<ArchiveBranch>,
     /// Transactions of other servers that the present history lacks.
-    pub stranded: Vec<Stranded>,
+    pub stranded: Vec<StrandedTransactions>,
     /// Why the last stream ended, if its receiver could not continue.
     pub trouble: Option<String>,
     /// Which segments that a receiver has stored are missing at the end, if any are.

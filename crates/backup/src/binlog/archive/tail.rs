@@ -15,7 +15,7 @@ use crate::error::BackupError;
 
 /// Notes of the receiver of this host, from its state directory.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct HostNotes {
     /// The head of its last stored segment.
     pub(crate) last: Option<Record<SegmentHead>>,
     /// Since when the server runs or ran without a log, if no stream has begun since.
@@ -24,14 +24,14 @@ pub(crate) struct Remembered {
 
 /// What the receiver remembers in the folder `state`. It is read before the archive: a receiver that runs stores more
 /// meanwhile, and remembers that.
-pub(crate) fn remembered(
+pub(crate) fn host_notes(
     root: &Root,
     server: &str,
     state: Option<&Path>,
-) -> Result<Remembered, BackupError> {
-    let Some(folder) = state else { return Ok(Remembered::default()) };
+) -> Result<HostNotes, BackupError> {
+    let Some(folder) = state else { return Ok(HostNotes::default()) };
     let state = StateFile::new(folder, root, server);
-    Ok(Remembered { last: state.read()?, unlogged: state.read_unlogged()? })
+    Ok(HostNotes { last: state.read()?, unlogged: state.read_unlogged()? })
 }
 
 /// Reason why an archive may lack its end.
@@ -86,7 +86,7 @@ pub(crate) async fn tail(
     root: &Root,
     server: &str,
     (histories, empty): (&Histories<'_>, &[Stream]),
-    ours: &Remembered,
+    ours: &HostNotes,
 ) -> Result<Tail, BackupError> {
     if let Some(since) = &ours.unlogged {
         return Ok(Tail::Shorter(format!(

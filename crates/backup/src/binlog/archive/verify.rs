@@ -29,7 +29,7 @@ use crate::binlog::archive::prune::edge;
 use crate::binlog::archive::read::fetch_segment;
 use crate::binlog::archive::same_log;
 use crate::binlog::archive::stream_report::{StreamReport, stream_report};
-use crate::binlog::archive::tail::{Remembered, remembered, tail};
+use crate::binlog::archive::tail::{HostNotes, host_notes, tail};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -114,7 +114,7 @@ pub async fn list_archive(
     known.refresh(&session.root).await?;
     let backups = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    report(session, server, looked, (backups, None), &noted(known), &Remembered::default()).await
+    report(session, server, looked, (backups, None), &noted(known), &HostNotes::default()).await
 }
 
 /// The digests of the logs of all backups.
@@ -145,7 +145,7 @@ pub async fn verify_archive(
     facts: ArchiveFacts<'_>,
     known: &mut KnownManifests,
 ) -> Result<ArchiveReport, BackupError> {
-    let ours = remembered(&session.root, server, facts.state)?;
+    let ours = host_notes(&session.root, server, facts.state)?;
     let own = StreamKeys::new(facts.keys, session);
     let mut found = streams_by_records(&session.root, server, &own).await?;
     known.refresh(&session.root).await?;
@@ -493,7 +493,7 @@ async fn report(
     looked: Vec<CheckedStream>,
     (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
     logs: &NotedLogs,
-    ours: &Remembered,
+    ours: &HostNotes,
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
     let within = facts.and_then(|facts| facts.kept_within);

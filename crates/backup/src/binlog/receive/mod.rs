@@ -2,7 +2,7 @@
 
 pub(crate) mod before_hole;
 pub(crate) mod clock;
-pub(crate) mod finding;
+pub(crate) mod logless_period;
 pub(crate) mod next_start;
 pub(crate) mod notice;
 pub(crate) mod push;
@@ -10,7 +10,7 @@ pub(crate) mod receiver;
 pub(crate) mod segmenter;
 pub(crate) mod session;
 pub(crate) mod sources;
-pub(crate) mod unlogged;
+pub(crate) mod unconfirmed_fault;
 pub(crate) mod waiting;
 pub(crate) mod watch;
 pub(crate) mod writer;

@@ -89,7 +89,7 @@ impl NextStart<'_> {
             let (client, again) = again
                 .await
                 .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
-            return match again.standing.who == server.standing.who
+            return match again.write_access.who == server.write_access.who
                 && again.role.node == server.role.node
             {
                 true => Ok((client, again, start)),

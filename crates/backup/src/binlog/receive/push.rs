@@ -26,7 +26,7 @@ use crate::binlog::receive::session::{Server, send};
 use crate::binlog::receive::watch::Watch;
 use crate::binlog::source::log_files::{LogFile, open};
 use crate::binlog::source::role::Role;
-use crate::binlog::source::standing::Standing;
+use crate::binlog::source::write_access::WriteAccess;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -248,7 +248,7 @@ async fn server(
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
-        standing: Standing::default(),
+        write_access: WriteAccess::default(),
         role: Role {
             outside: known.map(StreamHead::outside).unwrap_or_default(),
             ..Role::default()

@@ -27,7 +27,7 @@ use crate::binlog::archive::state::StateFile;
 use crate::binlog::overlap::start::Start;
 use crate::binlog::receive::before_hole::before_hole;
 use crate::binlog::receive::clock;
-use crate::binlog::receive::finding::{Finding, Unread};
+use crate::binlog::receive::logless_period::LoglessPeriod;
 use crate::binlog::receive::next_start::{NextStart, StreamBreak};
 use crate::binlog::receive::notice::{Notice, Tell};
 use crate::binlog::receive::segmenter::segment_size;
@@ -35,7 +35,7 @@ use crate::binlog::receive::session::{
     Acknowledge, Message, Receiving, Server, connect, receive as receive_log,
 };
 use crate::binlog::receive::sources::Sources;
-use crate::binlog::receive::unlogged::Unlogged;
+use crate::binlog::receive::unconfirmed_fault::{UnconfirmedFault, UnreadableLogs};
 use crate::binlog::receive::watch::{FoundSettings, Watch};
 use crate::binlog::receive::writer::{PackedSegment, StreamWriter};
 use crate::binlog::source::log_request::LogRequest;
@@ -111,8 +111,8 @@ pub async fn receive(
     let mut pause = 1;
     let mut fork = None;
     // Where a log ended too early the last time, and whether the history differed.
-    let (mut cut, mut has_differed) = (Finding::default(), false);
-    let mut unread = Unread::default();
+    let (mut cut, mut has_differed) = (UnconfirmedFault::default(), false);
+    let mut unread = UnreadableLogs::default();
     while session.cancel.reason().is_none() {
         let differed = matches!(fork, Some(StreamBreak::Differs(_)));
         let is_behind = matches!(fork, Some(StreamBreak::Cut { .. }));
@@ -121,8 +121,8 @@ pub async fn receive(
             Ok(Some((access, is_new))) => {
                 if is_new {
                     // What is known of the logs is that of another server.
-                    (fork, cut, has_differed) = (None, Finding::default(), false);
-                    unread = Unread::default();
+                    (fork, cut, has_differed) = (None, UnconfirmedFault::default(), false);
+                    unread = UnreadableLogs::default();
                 }
                 receiver.waiting = request.acknowledge.map(|each| (access.clone(), each));
                 receiver.others = sources.others(access);
@@ -228,7 +228,7 @@ pub(super) struct Receiver<'a> {
     stored: Mutex<Option<String>>,
     /// Streams that have ended, and are in no roll-up yet.
     ended: Mutex<Vec<EndedStream>>,
-    unlogged: Unlogged,
+    unlogged: LoglessPeriod,
     /// The settings for which the next stream begins.
     found: Mutex<Option<FoundSettings>>,
     /// A new archive may begin, although this host remembers one.
@@ -259,7 +259,7 @@ impl<'a> Receiver<'a> {
         let (waiting, others, patience) = (None, Vec::new(), None);
         let ended = state.as_ref().map(StateFile::read_ended).unwrap_or_default();
         let (stored, ended) = (Mutex::new(None), Mutex::new(ended));
-        let (unlogged, found) = (Unlogged::new(state.clone()), Mutex::new(None));
+        let (unlogged, found) = (LoglessPeriod::new(state.clone()), Mutex::new(None));
         Self {
             session,
             settings,
@@ -611,7 +611,7 @@ impl<'a> Receiver<'a> {
                     Some((access, _)) if !is_asking => {
                         is_asking = true;
                         let before = receiving.flags.acknowledged.load(Ordering::Relaxed);
-                        let asking = ask(access.clone(), server.standing.who.clone(), before);
+                        let asking = ask(access.clone(), server.write_access.who.clone(), before);
                         asked = Some(asking.boxed()).into();
                     }
                     // A slow server gets the time that it needs. What is claimed already stays true.

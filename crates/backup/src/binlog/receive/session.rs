@@ -24,14 +24,14 @@ use crate::binlog::overlap::start::{ServerLog, Start};
 use crate::binlog::receive::clock;
 use crate::binlog::receive::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::receive::waiting::{AckSchedule, NextStep};
-use crate::binlog::source::doubts::doubts;
 use crate::binlog::source::log_files::{LogFile, LogSender};
 use crate::binlog::source::log_request::{LOGIN_LIMIT, LogRequest, NO_FILE, NO_SUCH_POSITION};
+use crate::binlog::source::replay_risks::replay_risks;
 use crate::binlog::source::role::Role;
 use crate::binlog::source::sent_log::{ConnectedLog, LogEnds, SentLog, checksums};
 use crate::binlog::source::settings::{engines, settings};
-use crate::binlog::source::standing::Standing;
 use crate::binlog::source::system_zone::system_zone;
+use crate::binlog::source::write_access::WriteAccess;
 use crate::cancel::CancelToken;
 
 /// Between two looks whether more has arrived, while it is too early to store what has.
@@ -53,7 +53,7 @@ pub(crate) struct Server {
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
     /// Whether clients may write to it, and where its data comes from.
-    pub(crate) standing: Standing,
+    pub(crate) write_access: WriteAccess,
     pub(crate) logs: Vec<ServerLog>,
     /// Its role.
     pub(crate) role: Role,
@@ -79,7 +79,7 @@ impl Server {
 
     /// `HOST:PORT`, as it states it.
     pub(crate) fn host(&self) -> Option<String> {
-        let who = &self.standing.who;
+        let who = &self.write_access.who;
         Some(format!("{}:{}", who.get("hostname")?, who.get("port")?))
     }
 }
@@ -136,15 +136,16 @@ pub(crate) fn connect(
         end.map(|(log, size)| StoredPosition { log: log.as_str().into(), offset: *size });
     let system_zone = system_zone(&mut client)?;
     let engines = engines(&mut client)?;
-    let standing = Standing::ask(&mut client)?;
-    let doubts = doubts(&mut client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
+    let write_access = WriteAccess::ask(&mut client)?;
+    let doubts =
+        replay_risks(&mut client, &write_access)?.into_iter().map(|doubt| doubt.found).collect();
     // Only a warning rests on it.
     let ahead = clock::ahead(&mut client).unwrap_or(0);
     let server = Server {
         version,
         id,
         uuid,
-        standing,
+        write_access,
         logs,
         role,
         settings,

@@ -10,8 +10,8 @@ use xb_repo::archive::stream::StreamHead;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::receive::session::{Server, connect};
-use crate::binlog::source::standing::Standing;
-use crate::binlog::source::watched::Watched;
+use crate::binlog::source::watched_server::Watched;
+use crate::binlog::source::write_access::WriteAccess;
 
 /// The other servers' time to answer once that of the archive has.
 const SLOW: Duration = Duration::from_secs(5);
@@ -60,11 +60,11 @@ impl<'a> Sources<'a> {
         let (mut found, mut open) = (Vec::new(), Vec::new());
         let (mut unlogged, mut logged) = (Vec::new(), Vec::new());
         for (asked, access) in self.ask(of, needs_checksums).await?.into_iter().zip(self.servers) {
-            if let Some(standing) = &asked.open {
-                open.push((name(access), standing.clone()));
+            if let Some(write_access) = &asked.open {
+                open.push((name(access), write_access.clone()));
                 match asked.place {
-                    Place::Away(ArchiveError::NoLog) => unlogged.push(standing.clone()),
-                    _ => logged.push(standing.clone()),
+                    Place::Away(ArchiveError::NoLog) => unlogged.push(write_access.clone()),
+                    _ => logged.push(write_access.clone()),
                 }
             }
             found.push(asked.place);
@@ -78,8 +78,9 @@ impl<'a> Sources<'a> {
         if right.is_some() {
             self.away = None;
         }
-        if let Some((first, standing)) = open.first()
-            && let Some((other, _)) = open.iter().find(|(_, other)| !other.is_one_with(standing))
+        if let Some((first, write_access)) = open.first()
+            && let Some((other, _)) =
+                open.iter().find(|(_, other)| !other.is_one_with(write_access))
         {
             return Err(several_open(first, other));
         }
@@ -129,12 +130,12 @@ impl<'a> Sources<'a> {
                 let access = access.clone();
                 let asking = tokio::task::spawn_blocking(move || {
                     let server = connect(&access, needs_checksums).map(|(_, server)| server);
-                    let standing = match &server {
-                        Ok(server) => Some(server.standing.clone()),
+                    let write_access = match &server {
+                        Ok(server) => Some(server.write_access.clone()),
                         // One without a log, or with another fault, may be the primary nevertheless.
-                        Err(_) => Watched::new(access, false).standing().ok(),
+                        Err(_) => Watched::new(access, false).write_access().ok(),
                     };
-                    (server, standing)
+                    (server, write_access)
                 });
                 async move { (number, asking.await) }
             })
@@ -154,10 +155,10 @@ impl<'a> Sources<'a> {
                 () = std::future::ready(()), if is_late && is_known => None,
             };
             let Some((number, answer)) = answer else { break };
-            let (server, standing) =
+            let (server, write_access) =
                 answer.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
             let place = Place::of(server, of);
-            let open = standing.filter(|standing| standing.closed.is_none());
+            let open = write_access.filter(|write_access| write_access.closed.is_none());
             if let Some(one) = found.get_mut(number) {
                 *one = Some(Asked { place, open });
             }
@@ -188,7 +189,7 @@ impl<'a> Sources<'a> {
 struct Asked {
     place: Place,
     /// Its standing, if it can be written to.
-    open: Option<Standing>,
+    open: Option<WriteAccess>,
 }
 
 /// Relation of a server to the archive.
@@ -210,13 +211,13 @@ impl Place {
             Err(error) => return Self::Away(error),
         };
         // It comes back, and has everything then.
-        if server.standing.is_apart
-            && let Some(why) = server.standing.closed
+        if server.write_access.is_apart
+            && let Some(why) = server.write_access.closed
         {
             return Self::Away(ArchiveError::NoSource(format!("it {why}")));
         }
         let is_own = of.map(|of| of.origin().differs_from(server.origin()).is_none());
-        match (is_own, server.standing.closed) {
+        match (is_own, server.write_access.closed) {
             (Some(true) | None, None) => Self::Right,
             (Some(true), Some(_)) => Self::Demoted,
             (Some(false), None) => Self::Other,

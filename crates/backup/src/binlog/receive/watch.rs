@@ -15,8 +15,8 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::receive::session::Server;
 use crate::binlog::receive::sources::{name, several_open};
 use crate::binlog::source::settings::changes;
-use crate::binlog::source::standing::Standing;
-use crate::binlog::source::watched::{FAILED, Sighting, Watched};
+use crate::binlog::source::watched_server::{FAILED, ServerSnapshot, Watched};
+use crate::binlog::source::write_access::WriteAccess;
 
 /// A look on another thread, with what it finds.
 type Looking<T> = OptionFuture<BoxFuture<'static, T>>;
@@ -31,8 +31,8 @@ pub(super) struct Watch {
     name: String,
     others: Vec<Watched>,
     has_others: bool,
-    looking: Looking<(Watched, Result<Option<Sighting>, ArchiveError>)>,
-    looking_at_others: Looking<Vec<(Watched, Option<Standing>)>>,
+    looking: Looking<(Watched, Result<Option<ServerSnapshot>, ArchiveError>)>,
+    looking_at_others: Looking<Vec<(Watched, Option<WriteAccess>)>>,
     /// When the present look at the others began, and when the last one that found none of them in its place.
     asked_others: Timestamp,
     clear: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub(super) struct Watch {
     /// How far everything was stored when the look began.
     stored: Option<LogPosition>,
     /// Its standing at the last look.
-    standing: Option<Standing>,
+    write_access: Option<WriteAccess>,
     /// What the head of the stream says of its settings.
     settings: BTreeMap<String, String>,
     doubts: Vec<String>,
@@ -71,13 +71,13 @@ impl Watch {
     ) -> Self {
         let of = |access: &Access| Watched::new(access.clone(), server.uuid.is_some());
         Self {
-            who: server.standing.who.clone(),
+            who: server.write_access.who.clone(),
             own: Some(of(access)),
             name: name(access),
             others: others.iter().map(of).collect(),
             has_others: !others.is_empty(),
             patience,
-            standing: Some(server.standing.clone()),
+            write_access: Some(server.write_access.clone()),
             settings: server.settings.clone(),
             doubts: server.doubts.clone(),
             ..Self::default()
@@ -99,8 +99,9 @@ impl Watch {
             self.asked_others = Timestamp::now();
             let looks = std::mem::take(&mut self.others).into_iter().map(|mut other| {
                 on_thread(move || {
-                    let standing = if other.is_due() { other.standing().ok() } else { None };
-                    (other, standing)
+                    let write_access =
+                        if other.is_due() { other.write_access().ok() } else { None };
+                    (other, write_access)
                 })
             });
             let looks = futures::future::join_all(looks.collect::<Vec<_>>());
@@ -131,7 +132,10 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, found: Result<Option<Sighting>, ArchiveError>) -> Option<ArchiveError> {
+    fn take(
+        &mut self,
+        found: Result<Option<ServerSnapshot>, ArchiveError>,
+    ) -> Option<ArchiveError> {
         let look = match found {
             Ok(Some(look)) => look,
             Err(changed @ ArchiveError::Changed(_)) => return Some(changed),
@@ -147,7 +151,7 @@ impl Watch {
             }
         };
         self.failed = 0;
-        self.why = match &look.standing.sources[..] {
+        self.why = match &look.write_access.sources[..] {
             [] => None,
             sources => Some(format!(
                 "{} replicates {}, which may have committed more; receive from the primary",
@@ -156,15 +160,15 @@ impl Watch {
             )),
         };
         // Another one may be open already, and this one not replicate it yet.
-        let is_demoted = self.has_others && look.standing.closed.is_some();
+        let is_demoted = self.has_others && look.write_access.closed.is_some();
         if is_demoted && self.why.is_none() {
-            self.why = look.standing.closed.as_ref().map(|why| format!("{} {why}", self.name));
+            self.why = look.write_access.closed.as_ref().map(|why| format!("{} {why}", self.name));
         }
-        self.apart = match look.standing.is_apart {
+        self.apart = match look.write_access.is_apart {
             true => self.apart.or_else(|| Some(Instant::now())),
             false => None,
         };
-        self.standing = Some(look.standing);
+        self.write_access = Some(look.write_access);
         // After RESET MASTER, the connection gets no word until the new log is as long as the old one was.
         if let (Some(stored), Some((_, end))) = (&self.stored, &look.end)
             && end.partial_cmp(stored).is_none_or(Ordering::is_lt)
@@ -186,16 +190,16 @@ impl Watch {
         (!changed.is_empty()).then(|| ArchiveError::Changed(changed.join("; ")))
     }
 
-    fn moved(&self, others: &[(Watched, Option<Standing>)]) -> Option<ArchiveError> {
-        let own = self.standing.as_ref()?;
+    fn moved(&self, others: &[(Watched, Option<WriteAccess>)]) -> Option<ArchiveError> {
+        let own = self.write_access.as_ref()?;
         // It gets everything once it is back.
         let is_patient = own.is_apart
             && self.apart.zip(self.patience).is_none_or(|(since, limit)| since.elapsed() < limit);
         if is_patient {
             return None;
         }
-        let open = others.iter().find(|(_, standing)| {
-            standing.as_ref().is_some_and(|it| it.closed.is_none() && !it.is_one_with(own))
+        let open = others.iter().find(|(_, write_access)| {
+            write_access.as_ref().is_some_and(|it| it.closed.is_none() && !it.is_one_with(own))
         });
         let other = name(&open?.0.access);
         Some(match own.closed {
@@ -227,7 +231,7 @@ impl Watch {
 
     /// Returns whether the server replicates another one.
     pub(super) fn is_of_replica(&self) -> bool {
-        self.standing.as_ref().is_some_and(|standing| !standing.sources.is_empty())
+        self.write_access.as_ref().is_some_and(|write_access| !write_access.sources.is_empty())
     }
 }
 
@@ -251,8 +255,8 @@ mod tests {
         LogPosition::new(log, offset)
     }
 
-    fn standing(id: &str, closed: Option<&str>, sources: &[&str]) -> Standing {
-        Standing {
+    fn write_access(id: &str, closed: Option<&str>, sources: &[&str]) -> WriteAccess {
+        WriteAccess {
             who: BTreeMap::from([("server_id".to_owned(), id.to_owned())]),
             closed: closed.map(str::to_owned),
             is_apart: false,
@@ -262,9 +266,13 @@ mod tests {
         }
     }
 
-    fn look(second: i64, log: &str, offset: u64) -> Result<Option<Sighting>, ArchiveError> {
+    fn look(second: i64, log: &str, offset: u64) -> Result<Option<ServerSnapshot>, ArchiveError> {
         let end = at(log, offset).map(|end| (Timestamp::from_second(second).unwrap(), end));
-        Ok(Some(Sighting { standing: standing("1", None, &[]), end, ..Sighting::default() }))
+        Ok(Some(ServerSnapshot {
+            write_access: write_access("1", None, &[]),
+            end,
+            ..ServerSnapshot::default()
+        }))
     }
 
     #[test]
@@ -291,9 +299,9 @@ mod tests {
         watch.clear = second(8);
         assert_eq!(watch.covered(at("bin.000002", 300)), second(7));
         // Read-only, and no replica yet.
-        let standing = standing("1", Some("is closed"), &[]);
+        let write_access = write_access("1", Some("is closed"), &[]);
         let end = second(9).zip(at("bin.000002", 300));
-        watch.take(Ok(Some(Sighting { standing, end, ..Sighting::default() })));
+        watch.take(Ok(Some(ServerSnapshot { write_access, end, ..ServerSnapshot::default() })));
         watch.clear = second(10);
         assert_eq!(watch.covered(at("bin.000002", 300)), None);
         assert!(watch.why().unwrap().contains("is closed"));
@@ -305,11 +313,11 @@ mod tests {
             target: xb_mysql::Target::Socket("/2".into()),
             account: xb_mysql::Account::default(),
         };
-        let others = [(Watched::new(access, false), Some(standing("2", None, &[])))];
-        let apart = || Standing { is_apart: true, ..standing("1", Some("is apart"), &[]) };
+        let others = [(Watched::new(access, false), Some(write_access("2", None, &[])))];
+        let apart = || WriteAccess { is_apart: true, ..write_access("1", Some("is apart"), &[]) };
         let patience = Some(Duration::from_secs(3600));
         let mut watch = Watch { patience, has_others: true, ..Watch::default() };
-        watch.take(Ok(Some(Sighting { standing: apart(), ..Sighting::default() })));
+        watch.take(Ok(Some(ServerSnapshot { write_access: apart(), ..ServerSnapshot::default() })));
         assert!(watch.moved(&others).is_none());
         watch.patience = Some(Duration::ZERO);
         assert!(watch.moved(&others).is_some());
@@ -337,8 +345,8 @@ mod tests {
         }
         watch.take(look(7, "bin.000001", 300));
         assert_eq!(watch.why(), None);
-        let standing = standing("1", None, &["db1:3306"]);
-        watch.take(Ok(Some(Sighting { standing, ..Sighting::default() })));
+        let write_access = write_access("1", None, &["db1:3306"]);
+        watch.take(Ok(Some(ServerSnapshot { write_access, ..ServerSnapshot::default() })));
         assert!(watch.why().unwrap().contains("db1:3306") && watch.is_of_replica());
     }
 
@@ -348,19 +356,20 @@ mod tests {
             target: xb_mysql::Target::Socket(format!("/{id}").into()),
             account: xb_mysql::Account::default(),
         };
-        let moved = |own: Standing, other: Option<Standing>| {
-            let watch = Watch { standing: Some(own), ..Watch::default() };
+        let moved = |own: WriteAccess, other: Option<WriteAccess>| {
+            let watch = Watch { write_access: Some(own), ..Watch::default() };
             let other = (Watched::new(access(2), false), other);
             watch.moved(&[other]).map(|error| error.to_string())
         };
-        let (open, closed) = (standing("1", None, &[]), standing("1", Some("is closed"), &[]));
-        let other = standing("2", None, &[]);
+        let (open, closed) =
+            (write_access("1", None, &[]), write_access("1", Some("is closed"), &[]));
+        let other = write_access("2", None, &[]);
         assert!(moved(open.clone(), Some(other.clone())).unwrap().contains("both accept writes"));
         assert!(moved(closed.clone(), Some(other)).unwrap().contains("/2 is the primary now"));
         assert_eq!(moved(open.clone(), None), None);
         // Another name of the same one.
         assert_eq!(moved(open.clone(), Some(open.clone())), None);
-        assert_eq!(moved(open, Some(standing("2", Some("is closed"), &[]))), None);
-        assert_eq!(moved(closed, Some(standing("2", Some("is closed"), &[]))), None);
+        assert_eq!(moved(open, Some(write_access("2", Some("is closed"), &[]))), None);
+        assert_eq!(moved(closed, Some(write_access("2", Some("is closed"), &[]))), None);
     }
 }

@@ -6,7 +6,7 @@ use xb_binlog::{GtidPosition, GtidSet};
 use xb_mysql::{Client, Error, Row};
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::source::standing::{Values, values};
+use crate::binlog::source::write_access::{Values, values};
 
 /// Variables by which a replica leaves transactions of its source out, or changes them. They show the filters of the
 /// connection without a name.

@@ -5,7 +5,7 @@ use xb_mysql::{Access, Client, Timeouts};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::source::log_request::LOGIN_LIMIT;
-use crate::binlog::source::standing::{Values, values};
+use crate::binlog::source::write_access::{Values, values};
 
 /// Both names of the server's side.
 const SIDES: [&str; 2] = ["master", "source"];

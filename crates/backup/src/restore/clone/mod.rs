@@ -26,7 +26,7 @@ use xb_reader::TargetDir;
 use self::info::{CloneOptions, clone_to_restore};
 use self::place::put_together;
 use self::report::CloneReport;
-use self::start::{find_server, noted, refuse_exposed, start_once};
+use self::start::{find_server, noted, refuse_exposed, start_to_recover};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -80,7 +80,7 @@ impl RestoredClone {
     /// Puts the fetched clone together: `files` of `bytes` in all. If it is to be prepared, starts a server on it.
     ///
     /// # Errors
-    /// As [`put_together`], [`start_once`] and [`refuse_exposed`].
+    /// As [`put_together`], [`start_to_recover`] and [`refuse_exposed`].
     pub(crate) async fn make_usable(
         self,
         session: &Session,
@@ -95,7 +95,8 @@ impl RestoredClone {
         let Self { info, asked } = self;
         let Some(server) = asked.server else { return Ok(reported(info)) };
         session.observer.begin_phase("prepare");
-        let started = start_once(session, target, &about, &info, &server, asked.memory).await?;
+        let started =
+            start_to_recover(session, target, &about, &info, &server, asked.memory).await?;
         if !asked.allow_exposed_keys {
             refuse_exposed(target, &info, started.unwrapped.as_deref())?;
         }

@@ -134,7 +134,7 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 /// # Errors
 /// [`BackupError::Program`] if the server fails, or does not stop cleanly; [`BackupError::Damaged`] if its data is not
 /// where the clone says; [`BackupError::Restore`].
-pub(crate) async fn start_once(
+pub(crate) async fn start_to_recover(
     session: &Session,
     target: &Path,
     about: &RestoreIdentity,

@@ -312,12 +312,12 @@ pub(super) async fn revive(
     if !server.has_ended() {
         return Ok(true);
     }
-    server.unless_killed()?;
+    server.check_not_killed()?;
     found.log = Some(server.last_lines());
     match server.restart(cancel).await {
         Ok(()) => Ok(true),
         Err(error @ BackupError::Program { .. }) => {
-            server.unless_killed()?;
+            server.check_not_killed()?;
             found.wrong.push(format!("the server exited, and cannot be started again: {error}"));
             Ok(false)
         }

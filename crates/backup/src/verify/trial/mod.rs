@@ -156,7 +156,7 @@ pub async fn verify_by_restore(
         let outcome = match room {
             Ok(()) => {
                 let (replay, other) = (replay.as_ref(), other.as_ref());
-                try_out(session, get, trial, scratch.path(), replay, other, on_line).await
+                run_trial(session, get, trial, scratch.path(), replay, other, on_line).await
             }
             Err(error) => Err(error),
         };
@@ -427,7 +427,7 @@ fn record_outcome(
     Ok(())
 }
 
-async fn try_out(
+async fn run_trial(
     session: &Session,
     request: GetRequest,
     trial: &Trial,
@@ -510,7 +510,7 @@ async fn try_out(
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
     check(session, &mut server, &mut found, holdings, trial, other).await?;
-    server.unless_killed()?;
+    server.check_not_killed()?;
     found.unconfined = server.unconfined();
     // After everything else, because it ends the time without accounts.
     if !server.has_ended() {

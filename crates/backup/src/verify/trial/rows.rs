@@ -29,7 +29,7 @@ pub(super) async fn read_rows(
     for entry in std::mem::take(&mut found.unread) {
         let checksum = format!("CHECKSUM TABLE {} EXTENDED", entry.quoted());
         let sum: Result<Vec<[String; 2]>, String> = server.rows(&checksum, cancel).await?;
-        server.unless_killed()?;
+        server.check_not_killed()?;
         match sum {
             Ok(_) => found.rows_read(&entry),
             Err(_) if server.has_ended() => found.wrong.push(format!(

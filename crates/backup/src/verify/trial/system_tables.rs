@@ -54,7 +54,7 @@ pub(super) async fn read_accounts(
         return Ok(());
     }
     let Err(said) = server.run("FLUSH PRIVILEGES", cancel).await? else { return Ok(()) };
-    server.unless_killed()?;
+    server.check_not_killed()?;
     found.wrong.push(match server.has_ended() {
         true => format!("the server exits when it reads accounts and privileges: {}", server.cause()),
         false => format!(

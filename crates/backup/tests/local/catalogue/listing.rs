@@ -380,5 +380,5 @@ fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
     assert!(found.doubts.iter().any(|doubt| doubt.contains("damaged")), "{found:?}");
     // Nor does it take the place of tonight's backup.
     let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
-    assert!(verdicts.iter().all(|verdict| !verdict.goes()), "{verdicts:?}");
+    assert!(verdicts.iter().all(|verdict| !verdict.is_removed()), "{verdicts:?}");
 }

@@ -28,7 +28,7 @@ fn prune_removes_the_chosen_backups_only() {
     };
     let verdicts = plan(Keep { last: Some(2), ..Keep::default() });
     let goes = |verdicts: &[xb_backup::Verdict]| -> Vec<String> {
-        verdicts.iter().filter(|v| v.goes()).map(|v| v.name.clone()).collect()
+        verdicts.iter().filter(|v| v.is_removed()).map(|v| v.name.clone()).collect()
     };
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
@@ -160,7 +160,7 @@ fn depends(store: &Store, of: &str, base: &str) {
 }
 
 fn going(verdicts: &[xb_backup::Verdict]) -> Vec<&str> {
-    verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect()
+    verdicts.iter().filter(|v| v.is_removed()).map(|v| v.name.as_str()).collect()
 }
 
 /// The backups `full`, `middle` on top of it, and `other`, which a plan removes, and a hidden one on top

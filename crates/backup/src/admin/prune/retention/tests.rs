@@ -50,7 +50,7 @@ fn now() -> Timestamp {
 
 fn kept(all: &[Candidate], keep: Keep) -> Vec<String> {
     let plan = plan_prune(all, &keep, now());
-    plan.into_iter().filter(|v| !v.goes()).map(|v| v.name).collect()
+    plan.into_iter().filter(|v| !v.is_removed()).map(|v| v.name).collect()
 }
 
 #[test]
@@ -285,7 +285,7 @@ proptest! {
         let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within, ..Keep::default() };
         let plan = plan_prune(&all, &keep, now());
         prop_assert_eq!(plan.len(), all.len());
-        let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
+        let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.is_removed());
         for c in &all {
             if c.pinned || c.damaged || c.broken.is_some() || is_small(c, &all) {
                 prop_assert!(!goes(c));
@@ -316,7 +316,7 @@ proptest! {
         if last > 0 {
             let less = Keep { last: Some(last - 1), ..keep };
             for verdict in plan_prune(&all, &less, now()) {
-                prop_assert!(verdict.goes() || plan.iter().any(|v| v.name == verdict.name && !v.goes()));
+                prop_assert!(verdict.is_removed() || plan.iter().any(|v| v.name == verdict.name && !v.is_removed()));
             }
         }
         // In the order of removal no backup precedes one that depends on it, except in cycles.

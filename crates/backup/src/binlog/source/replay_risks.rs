@@ -4,7 +4,7 @@ use xb_mysql::Client;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::source::role::log_filters;
-use crate::binlog::source::standing::{Standing, Values, values};
+use crate::binlog::source::write_access::{Values, WriteAccess, values};
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
     ('version', 'binlog_format', 'binlog_row_image', 'log_slave_updates', 'log_replica_updates')";
@@ -16,7 +16,7 @@ const IMAGES: [&str; 2] = ["NOBLOB", "MINIMAL"];
 
 /// A reason, and what to do against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct ReplayRisk {
     /// What is missing in the log, or may differ, with the setting.
     pub(crate) found: String,
     pub(crate) fix: &'static str,
@@ -26,18 +26,26 @@ pub(crate) struct Doubt {
 ///
 /// # Errors
 /// Any error of the connection, or of a missing privilege.
-pub(crate) fn doubts(client: &mut Client, standing: &Standing) -> Result<Vec<Doubt>, ArchiveError> {
+pub(crate) fn replay_risks(
+    client: &mut Client,
+    write_access: &WriteAccess,
+) -> Result<Vec<ReplayRisk>, ArchiveError> {
     let found = values(client, VARIABLES)?;
     let is_mysql = !found.get("version").is_some_and(|version| version.contains("MariaDB"));
     let filters = log_filters(client, is_mysql)?;
-    Ok(judge(&found, is_mysql, &filters, &standing.sources))
+    Ok(judge(&found, is_mysql, &filters, &write_access.sources))
 }
 
-fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String]) -> Vec<Doubt> {
+fn judge(
+    found: &Values,
+    is_mysql: bool,
+    filters: &[String],
+    sources: &[String],
+) -> Vec<ReplayRisk> {
     let is = |name: &str, value| found.get(name).is_some_and(|found| found == value);
     let mut doubts = Vec::new();
     if !filters.is_empty() {
-        doubts.push(Doubt {
+        doubts.push(ReplayRisk {
             found: format!(
                 "the server leaves changes of some schemas out of its log ({})",
                 option_names(filters).join(", ")
@@ -48,7 +56,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
     if let Some(name) = UPDATES.into_iter().find(|name| is(name, "OFF"))
         && !sources.is_empty()
     {
-        doubts.push(Doubt {
+        doubts.push(ReplayRisk {
             found: format!(
                 "the server does not log the changes that it receives from {} ({name}=OFF)",
                 sources.join(" and ")
@@ -57,7 +65,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
         });
     }
     if is("binlog_format", "STATEMENT") {
-        doubts.push(Doubt {
+        doubts.push(ReplayRisk {
             found: "the server logs statements, and some produce different rows in a replay, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
             fix: "set binlog_format=ROW",
         });
@@ -66,7 +74,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
     if let Some(image) = IMAGES.into_iter().find(|image| is("binlog_row_image", image))
         && !is_mysql
     {
-        doubts.push(Doubt {
+        doubts.push(ReplayRisk {
             found: format!(
                 "the server logs only some columns of a changed row, so after a replay a row that REPLACE overwrote keeps old values in the others (binlog_row_image={image})"
             ),

@@ -11,7 +11,7 @@ use crate::error::BackupError;
 ///
 /// # Errors
 /// [`RepoError::NotThere`].
-pub(crate) async fn refuse_gone(
+pub(crate) async fn refuse_removed(
     root: &Root,
     name: &BackupName,
     manifest: &str,
@@ -36,7 +36,7 @@ pub(crate) async fn unless_gone(
         return error;
     }
     let state = ": it was removed or replaced while it was being read";
-    match refuse_gone(root, name, manifest, state).await {
+    match refuse_removed(root, name, manifest, state).await {
         Err(gone) => gone.into(),
         Ok(()) => error,
     }

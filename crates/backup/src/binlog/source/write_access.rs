@@ -20,7 +20,7 @@ const THREADS: [[&str; 2]; 2] =
 
 /// Standing of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct WriteAccess {
     /// Variables that tell it from others, to which a name may lead, and their values.
     pub(crate) who: BTreeMap<String, String>,
     /// Why no account can write to it, if so.
@@ -35,7 +35,7 @@ pub(crate) struct Standing {
     pub(crate) cluster: Option<String>,
 }
 
-impl Standing {
+impl WriteAccess {
     /// Asks a server of either fork.
     pub(crate) fn ask(client: &mut Client) -> Result<Self, ArchiveError> {
         let mut found = values(client, VARIABLES)?;
@@ -142,7 +142,7 @@ fn connections(client: &mut Client, sql: &str) -> Result<Vec<Connection>, Error>
 mod tests {
     use super::*;
 
-    fn standing(values: &[(&str, &str)], connections: Option<&[bool]>) -> Standing {
+    fn write_access(values: &[(&str, &str)], connections: Option<&[bool]>) -> WriteAccess {
         let found = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let connections = connections.map(|all| {
             let one = |is_running: &bool| Connection {
@@ -151,7 +151,7 @@ mod tests {
             };
             all.iter().map(one).collect()
         });
-        Standing::of(&found.collect(), connections)
+        WriteAccess::of(&found.collect(), connections)
     }
 
     const OPEN: (&str, &str) = ("read_only", "OFF");
@@ -159,19 +159,20 @@ mod tests {
 
     #[test]
     fn a_replica_is_known_by_its_connections() {
-        let sources = |value, connections: &[bool]| standing(&[value], Some(connections)).sources;
+        let sources =
+            |value, connections: &[bool]| write_access(&[value], Some(connections)).sources;
         assert!(sources(OPEN, &[]).is_empty() && sources(CLOSED, &[]).is_empty());
         assert_eq!(sources(OPEN, &[true]), ["db1:3306"]);
         // A promoted one; one that was not, and whose applier has stopped.
         assert!(sources(OPEN, &[false]).is_empty());
-        assert_eq!(standing(&[OPEN], Some(&[false])).connected, ["db1:3306"]);
+        assert_eq!(write_access(&[OPEN], Some(&[false])).connected, ["db1:3306"]);
         assert_eq!(sources(CLOSED, &[false]), ["db1:3306"]);
     }
 
     #[test]
     fn a_replica_is_known_without_the_privilege_too() {
         let is_replica = |values: &[(&str, &str)]| {
-            let found = standing(values, None);
+            let found = write_access(values, None);
             assert_eq!(found.sources, found.connected);
             !found.sources.is_empty()
         };
@@ -194,7 +195,7 @@ mod tests {
                 ("wsrep_cluster_status", state),
                 ("wsrep_ready", "ON"),
             ];
-            standing(&all, Some(&[]))
+            write_access(&all, Some(&[]))
         };
         let (one, two) = (node("1", "u", "Primary"), node("2", "u", "Primary"));
         assert!(one.closed.is_none() && one.is_one_with(&two));
@@ -206,9 +207,9 @@ mod tests {
         let own_log =
             [OPEN, ("wsrep_on", "ON"), ("wsrep_cluster_status", "Primary"), ("wsrep_ready", "ON")];
         let own_log = [&own_log[..], &[("log_slave_updates", "OFF")]].concat();
-        assert!(!standing(&own_log, Some(&[])).sources.is_empty());
+        assert!(!write_access(&own_log, Some(&[])).sources.is_empty());
         // Two servers, and two names of one.
-        let server = |id| standing(&[OPEN, ("server_id", id)], Some(&[]));
+        let server = |id| write_access(&[OPEN, ("server_id", id)], Some(&[]));
         assert!(server("1").is_one_with(&server("1")) && !server("1").is_one_with(&server("2")));
     }
 }

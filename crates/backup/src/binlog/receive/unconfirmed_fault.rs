@@ -12,9 +12,9 @@ const UNREAD_LIMIT: Duration = Duration::from_secs(600);
 
 /// The finding of the last connection.
 #[derive(Debug, Default)]
-pub(super) struct Finding(Option<String>);
+pub(super) struct UnconfirmedFault(Option<String>);
 
-impl Finding {
+impl UnconfirmedFault {
     /// Notes what was found; returns whether it is what was found the last time.
     pub(super) fn is_found_again(&mut self, what: String) -> bool {
         self.0.replace(what) == self.0
@@ -24,9 +24,9 @@ impl Finding {
 /// Logs that the server cannot read, and since when. Memory and descriptors come back; a bad sector or a removed file does
 /// not, and the logs behind it may be purged meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Unread(BTreeMap<String, Instant>);
+pub(super) struct UnreadableLogs(BTreeMap<String, Instant>);
 
-impl Unread {
+impl UnreadableLogs {
     /// Notes the error of a connection. Returns the log if only such errors were found for [`UNREAD_LIMIT`]. `is_behind`:
     /// the connection had passed over another one. The time of that one begins anew, so that it is asked for again before
     /// it is passed over once more: both may come back.
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_one_connection_finds_counts_once_another_one_finds_it() {
-        let mut finding = Finding::default();
+        let mut finding = UnconfirmedFault::default();
         let found = ["damaged: 1", "damaged: 2", "other", "other", "other"];
         let again = found.map(|what| finding.is_found_again(what.to_owned()));
         assert_eq!(again, [false, false, false, true, true]);
@@ -65,7 +65,7 @@ mod tests {
     fn a_log_that_stays_unread_is_a_gap_and_one_that_was_for_moments_is_not() {
         let begin = Instant::now();
         let error = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
-        let mut unread = Unread::default();
+        let mut unread = UnreadableLogs::default();
         let mut after = |error: &ArchiveError, seconds| {
             unread.lasting(error, false, begin + Duration::from_secs(seconds))
         };
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn of_several_logs_that_stay_unread_each_is_passed_over() {
         let begin = Instant::now();
-        let mut unread = Unread::default();
+        let mut unread = UnreadableLogs::default();
         let mut after = |log: &str, is_behind, seconds| {
             let error = ArchiveError::Unread { log: log.to_owned(), what: String::new() };
             unread.lasting(&error, is_behind, begin + Duration::from_secs(seconds))

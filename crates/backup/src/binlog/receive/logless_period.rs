@@ -14,7 +14,7 @@ use crate::binlog::overlap::start::{ServerLog, Start, behind_hole};
 use crate::binlog::source::log_request::LogRequest;
 
 /// A server's time without a log that no stream tells yet.
-pub(super) struct Unlogged {
+pub(super) struct LoglessPeriod {
     state: Option<StateFile>,
     time: Mutex<UnloggedTime>,
 }
@@ -29,7 +29,7 @@ struct UnloggedTime {
     is_told: bool,
 }
 
-impl Unlogged {
+impl LoglessPeriod {
     pub(super) fn new(state: Option<StateFile>) -> Self {
         Self { state, time: Mutex::default() }
     }

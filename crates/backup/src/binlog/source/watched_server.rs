@@ -7,10 +7,10 @@ use xb_binlog::LogPosition;
 use xb_mysql::{Access, Client, Error, Row, Timeouts};
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::source::doubts::doubts;
 use crate::binlog::source::log_request::LOGIN_LIMIT;
+use crate::binlog::source::replay_risks::replay_risks;
 use crate::binlog::source::settings::{changes, settings};
-use crate::binlog::source::standing::Standing;
+use crate::binlog::source::write_access::WriteAccess;
 
 /// Failed looks in a row that are reported.
 pub(crate) const FAILED: u32 = 3;
@@ -33,8 +33,8 @@ pub(crate) struct Watched {
 
 /// Standing of the server at a moment.
 #[derive(Default)]
-pub(crate) struct Sighting {
-    pub(crate) standing: Standing,
+pub(crate) struct ServerSnapshot {
+    pub(crate) write_access: WriteAccess,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
     /// Reasons why a replay of its log may give other data than it has.
@@ -57,8 +57,8 @@ impl Watched {
     }
 
     /// Asks what the server is.
-    pub(crate) fn standing(&mut self) -> Result<Standing, ArchiveError> {
-        self.with(Standing::ask)
+    pub(crate) fn write_access(&mut self) -> Result<WriteAccess, ArchiveError> {
+        self.with(WriteAccess::ask)
     }
 
     /// Asks what the server is, and how far its log reaches; `None` if it is not the one with these variables.
@@ -68,26 +68,27 @@ impl Watched {
     pub(crate) fn look(
         &mut self,
         who: &BTreeMap<String, String>,
-    ) -> Result<Option<Sighting>, ArchiveError> {
+    ) -> Result<Option<ServerSnapshot>, ArchiveError> {
         let is_mysql = self.is_mysql;
         let was_known = self.is_known && self.client.is_some();
         let found = self.with(|client| {
             let at = moment(client, Timestamp::now())?;
-            let standing = Standing::ask(client)?;
-            if standing.who != *who {
-                return Ok(Err(standing.who));
+            let write_access = WriteAccess::ask(client)?;
+            if write_access.who != *who {
+                return Ok(Err(write_access.who));
             }
-            if standing.cluster.is_some() {
+            if write_access.cluster.is_some() {
                 // Waits until the node has what the others have committed.
                 client.rows("SET SESSION wsrep_sync_wait = 1")?;
                 client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
             }
             // Before the end: it had them there.
             let settings = settings(client, is_mysql)?;
-            let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
+            let end = if write_access.sources.is_empty() { end(client, is_mysql)? } else { None };
             let end = end.map(|end| (at, end));
-            let doubts = doubts(client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
-            Ok(Ok(Sighting { standing, settings, doubts, end }))
+            let doubts =
+                replay_risks(client, &write_access)?.into_iter().map(|doubt| doubt.found).collect();
+            Ok(Ok(ServerSnapshot { write_access, settings, doubts, end }))
         })?;
         self.is_known = found.is_ok();
         match found {
@@ -192,7 +193,7 @@ mod tests {
         for _ in 0..100 {
             if watched.is_due() {
                 asked += 1;
-                assert!(watched.standing().is_err());
+                assert!(watched.write_access().is_err());
             }
         }
         assert!((5..=9).contains(&asked), "{asked}");
