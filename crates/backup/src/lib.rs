@@ -19,6 +19,7 @@ mod compare_error;
 mod consolidate;
 mod error;
 mod full_disk;
+mod fulltext;
 mod hints;
 mod note_folder;
 mod objects;

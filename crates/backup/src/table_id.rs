@@ -2,6 +2,8 @@
 
 use xb_reader::Printable;
 
+use crate::fulltext::is_fulltext_part;
+
 /// A table's schema and name, encoded as in file names (`odd@002ename`), without its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TableId {
@@ -24,13 +26,9 @@ impl TableId {
         self.table.starts_with("#sql")
     }
 
-    /// Returns whether a FULLTEXT index keeps its words here: `FTS_`, 16 hexadecimal digits, and its part.
+    /// Returns whether a FULLTEXT index keeps its words here.
     pub(crate) fn is_fulltext(&self) -> bool {
-        let Some((prefix, rest)) = self.table.split_at_checked(4) else { return false };
-        let Some((digits, rest)) = rest.split_at_checked(16) else { return false };
-        prefix.eq_ignore_ascii_case("FTS_")
-            && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-            && rest.starts_with('_')
+        is_fulltext_part(&self.table)
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 
-use super::fulltext::is_fulltext_part;
 use super::system_tables::SCHEMA;
+use crate::fulltext::is_fulltext_part;
 use crate::small_file::read_small;
 use crate::table_id::TableId;
 

@@ -3,7 +3,6 @@
 
 mod answers;
 mod check;
-mod fulltext;
 mod held;
 mod outcome;
 mod rows;

@@ -1,11 +1,12 @@
 //! Tables of the schema `mysql` that a server has to have. The trial server runs without accounts, so it starts without
 //! them, and nothing else names those that are not InnoDB's.
 
-use super::held::{BackupContents, TableId};
+use super::held::BackupContents;
 use super::outcome::Outcome;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::private::Server;
+use crate::table_id::TableId;
 
 /// Schema of these tables.
 pub(super) const SCHEMA: &str = "mysql";

@@ -15,7 +15,7 @@ const COMMON: [&str; 8] = [
 /// Returns whether a FULLTEXT index keeps its words in a table of this name: `FTS_`, the number of its table, and the
 /// part; or the number of the index and one of six parts. Numbers have 16 hexadecimal digits. MySQL writes all of it
 /// in lower case.
-pub(super) fn is_fulltext_part(table: &str) -> bool {
+pub(crate) fn is_fulltext_part(table: &str) -> bool {
     let name = table.to_ascii_uppercase();
     let Some(part) = name.strip_prefix("FTS_").and_then(after_number) else { return false };
     COMMON.contains(&part)
