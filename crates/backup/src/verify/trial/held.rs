@@ -9,9 +9,10 @@ use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 use xb_reader::Printable;
 
 use super::fulltext::is_fulltext_part;
-use super::system_tables::SCHEMA;
 use crate::small_file::read_small;
 
+/// Schema of the server's own tables.
+pub(super) const SYSTEM: &str = "mysql";
 /// Extensions of files with rows or keys that a server with `.frm` files opens only through one.
 const DATA: [&str; 10] = ["MYD", "MYI", "MAD", "MAI", "CSV", "CSM", "ARZ", "ARM", "MRG", "par"];
 /// Names under which a producer states whether its backup is partial.
@@ -152,7 +153,7 @@ impl BackupContents {
 
     /// Returns whether tables of the server itself are encrypted.
     pub(super) fn has_encrypted_system(&self) -> bool {
-        self.encrypted.iter().any(|table| table.schema == SCHEMA)
+        self.encrypted.iter().any(|table| table.schema == SYSTEM)
     }
 
     /// Returns whether the producer states that it was to copy every table.

@@ -1,11 +1,13 @@
 //! Last level: restores a backup to a scratch directory, prepares it, and checks it with a real
 //! server.
 
+mod accounts;
 mod answers;
 mod check;
 mod fulltext;
 mod held;
 mod outcome;
+mod revive;
 mod rows;
 mod system_tables;
 
@@ -13,9 +15,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use check::{check_all, revive};
+use accounts::read_accounts;
+use check::check_all;
 use held::BackupContents;
 use outcome::Outcome;
+use revive::revive;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
 use xb_repo::archive::stop::RestoreStop;
@@ -507,7 +511,7 @@ async fn try_out(
     found.unconfined = server.unconfined();
     // After everything else, because it ends the time without accounts.
     if !server.has_ended() {
-        system_tables::read_accounts(&mut server, &mut found, cancel).await?;
+        read_accounts(&mut server, &mut found, cancel).await?;
     }
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
