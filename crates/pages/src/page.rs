@@ -11,7 +11,7 @@ use crate::mysql_compressed::uncompressed;
 const NUMBER: usize = 4;
 pub(crate) const LSN: usize = 16;
 pub(crate) const TYPE: usize = 24;
-pub(crate) const VARIOUS: usize = 26;
+const VARIOUS: usize = 26;
 pub(crate) const SPACE: usize = 34;
 pub(crate) const DATA: usize = 38;
 /// Value of both checksum fields in a page without checksum.
@@ -235,8 +235,9 @@ fn inside(format: Format, page: &[u8]) -> Verdict {
         return Verdict::Inside;
     }
     match (wrong_type(page), uncompressed(page)) {
-        (Some(fault), _) | (_, Some(Err(fault))) => Verdict::Damaged(fault),
+        (Some(fault), _) => Verdict::Damaged(fault),
         (None, Some(Ok(whole))) => both(&whole, false).unwrap_or(Verdict::Inside),
+        (None, Some(Err(len))) => Verdict::Damaged(Fault::Compressed { len }),
         (None, None) => Verdict::Inside,
     }
 }

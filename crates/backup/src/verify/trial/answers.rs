@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use xb_reader::Printable;
 
+/// Engines whose `CHECK TABLE` reads secondary keys only, and says OK of a table without one. Observed with MyRocks of
+/// MariaDB 10.11.
+const KEYS_ONLY: [&str; 1] = ["ROCKSDB"];
+
 /// Kind of a listed table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -40,6 +44,12 @@ impl ListedTable {
     /// The name for SQL.
     pub(super) fn quoted(&self) -> String {
         format!("`{}`.`{}`", self.schema.replace('`', "``"), self.table.replace('`', "``"))
+    }
+
+    /// Returns whether an answer of `CHECK TABLE` says nothing about the rows of this table.
+    pub(super) fn are_rows_unread(&self) -> bool {
+        self.kind == Kind::Table
+            && KEYS_ONLY.iter().any(|engine| engine.eq_ignore_ascii_case(&self.engine))
     }
 
     /// The name as CHECK TABLE prints it.
@@ -224,6 +234,19 @@ mod tests {
         assert_eq!(verdict(Table, &["error\tCorrupt"]), Verdict::Damaged("Corrupt".to_owned()));
         assert!(matches!(verdict(Table, &["Error\tx", "status\tOK"]), Verdict::Damaged(_)));
         assert!(matches!(verdict(Table, &["status\tOperation failed"]), Verdict::Damaged(_)));
+    }
+
+    #[test]
+    fn of_a_table_of_rocksdb_the_rows_are_yet_to_be_read() {
+        let of = |engine: &str, kind| {
+            let (schema, table, engine) = ("x".to_owned(), "a".to_owned(), engine.to_owned());
+            ListedTable { schema, table, kind, engine, encryption: Encryption::None }
+                .are_rows_unread()
+        };
+        assert!(of("ROCKSDB", Kind::Table) && of("RocksDB", Kind::Table));
+        assert!(
+            !of("InnoDB", Kind::Table) && !of("", Kind::View) && !of("ROCKSDB", Kind::Sequence)
+        );
     }
 
     #[test]

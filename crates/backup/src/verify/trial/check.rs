@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::answers::{Answer, Encryption, Kind, ListedTable, Verdict, answers};
 use super::held::BackupContents;
 use super::outcome::Outcome;
+use super::revive::revive;
 use super::rows::{KEY_OF_ARIA, read_rows, try_key};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -298,29 +299,4 @@ async fn look_into(
         }
     }
     Ok(true)
-}
-
-/// Starts the server again if it has ended. Returns false if that is not possible.
-///
-/// # Errors
-/// The server was killed from outside.
-pub(super) async fn revive(
-    server: &mut Server,
-    found: &mut Outcome,
-    cancel: &CancelToken,
-) -> Result<bool, BackupError> {
-    if !server.has_ended() {
-        return Ok(true);
-    }
-    server.check_not_killed()?;
-    found.log = Some(server.last_lines());
-    match server.restart(cancel).await {
-        Ok(()) => Ok(true),
-        Err(error @ BackupError::Program { .. }) => {
-            server.check_not_killed()?;
-            found.wrong.push(format!("the server exited, and cannot be started again: {error}"));
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
 }

@@ -7,11 +7,12 @@ use std::path::Path;
 
 use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 
-use super::system_tables::SCHEMA;
 use crate::fulltext::is_fulltext_part;
 use crate::small_file::read_small;
 use crate::table_id::TableId;
 
+/// Schema of the server's own tables.
+pub(super) const SYSTEM: &str = "mysql";
 /// Extensions of files with rows or keys that a server with `.frm` files opens only through one.
 const DATA: [&str; 10] = ["MYD", "MYI", "MAD", "MAI", "CSV", "CSM", "ARZ", "ARM", "MRG", "par"];
 /// Names under which a producer states whether its backup is partial.
@@ -99,7 +100,7 @@ impl BackupContents {
 
     /// Returns whether tables of the server itself are encrypted.
     pub(super) fn has_encrypted_system(&self) -> bool {
-        self.encrypted.iter().any(|table| table.schema == SCHEMA)
+        self.encrypted.iter().any(|table| table.schema == SYSTEM)
     }
 
     /// Returns whether the producer states that it was to copy every table.

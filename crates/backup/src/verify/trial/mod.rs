@@ -1,10 +1,12 @@
 //! Last level: restores a backup to a scratch directory, prepares it, and checks it with a real
 //! server.
 
+mod accounts;
 mod answers;
 mod check;
 mod held;
 mod outcome;
+mod revive;
 mod rows;
 mod system_tables;
 
@@ -12,9 +14,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use check::{check_all, revive};
+use accounts::read_accounts;
+use check::check_all;
 use held::BackupContents;
 use outcome::Outcome;
+use revive::revive;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
 use xb_repo::archive::stop::RestoreStop;
@@ -513,7 +517,7 @@ async fn run_trial(
     found.unconfined = server.unconfined();
     // After everything else, because it ends the time without accounts.
     if !server.has_ended() {
-        system_tables::read_accounts(&mut server, &mut found, cancel).await?;
+        read_accounts(&mut server, &mut found, cancel).await?;
     }
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();

@@ -6,8 +6,8 @@ use std::path::Path;
 use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
 use super::answers::{Encryption, Kind, ListedTable, Verdict};
-use super::held::{BackupContents, UnlistedFiles};
-use super::{rows, system_tables};
+use super::held::{BackupContents, SYSTEM, UnlistedFiles};
+use super::system_tables;
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
 use crate::hints::says_full;
@@ -125,12 +125,12 @@ impl Outcome {
     pub(super) fn judged(&mut self, entry: &ListedTable, verdict: Verdict) {
         let view = entry.kind == Kind::View;
         self.test.others.views += u64::from(view);
-        self.unsound_system |= entry.schema == system_tables::SCHEMA
+        self.unsound_system |= entry.schema == SYSTEM
             && !view
             && !matches!(verdict, Verdict::Sound(_) | Verdict::Opened);
         match verdict {
             Verdict::Sound(warnings) => {
-                match rows::are_unread(entry) {
+                match entry.are_rows_unread() {
                     true => self.unread.push(entry.clone()),
                     false => self.test.tables += u64::from(!view),
                 }

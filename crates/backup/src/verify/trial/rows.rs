@@ -1,24 +1,13 @@
 //! Reads the rows of tables of which `CHECK TABLE` reads none.
 
-use super::answers::{Kind, ListedTable};
-use super::check::revive;
 use super::outcome::Outcome;
+use super::revive::revive;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::private::Server;
 
-/// Engines whose `CHECK TABLE` reads secondary keys only, and says OK of a table without one. Observed with MyRocks of
-/// MariaDB 10.11.
-const KEYS_ONLY: [&str; 1] = ["ROCKSDB"];
-
 /// Number of the key with which MariaDB encrypts tables of Aria.
 pub(super) const KEY_OF_ARIA: u32 = 1;
-
-/// Returns whether an answer of `CHECK TABLE` says nothing about the rows of this table.
-pub(super) fn are_unread(entry: &ListedTable) -> bool {
-    entry.kind == Kind::Table
-        && KEYS_ONLY.iter().any(|engine| engine.eq_ignore_ascii_case(&entry.engine))
-}
 
 /// Reads all columns of all rows. Returns false if the server has ended and cannot be started again.
 pub(super) async fn read_rows(
@@ -74,22 +63,4 @@ async fn warnings(server: &mut Server, cancel: &CancelToken) -> Result<String, B
     let texts: Vec<String> =
         rows.unwrap_or_default().into_iter().map(|[_, _, text]| text).collect();
     Ok(texts.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::answers::Encryption;
-    use super::*;
-
-    #[test]
-    fn of_a_table_of_rocksdb_the_rows_are_yet_to_be_read() {
-        let of = |engine: &str, kind| {
-            let (schema, table, engine) = ("x".to_owned(), "a".to_owned(), engine.to_owned());
-            are_unread(&ListedTable { schema, table, kind, engine, encryption: Encryption::None })
-        };
-        assert!(of("ROCKSDB", Kind::Table) && of("RocksDB", Kind::Table));
-        assert!(
-            !of("InnoDB", Kind::Table) && !of("", Kind::View) && !of("ROCKSDB", Kind::Sequence)
-        );
-    }
 }

@@ -1,15 +1,9 @@
 //! Tables of the schema `mysql` that a server has to have. The trial server runs without accounts, so it starts without
 //! them, and nothing else names those that are not InnoDB's.
 
-use super::held::BackupContents;
-use super::outcome::Outcome;
-use crate::cancel::CancelToken;
-use crate::error::BackupError;
-use crate::server::private::Server;
+use super::held::{BackupContents, SYSTEM};
 use crate::table_id::TableId;
 
-/// Schema of these tables.
-pub(super) const SCHEMA: &str = "mysql";
 /// Tables that every server with `.frm` files has, and what is lost without them.
 const REQUIRED: [(&str, &str); 10] = [
     ("columns_priv", "privileges on columns"),
@@ -34,35 +28,14 @@ pub(super) fn missing(holdings: &BackupContents, version: &str) -> Vec<String> {
     }
     let of_mariadb = REQUIRED_BY_MARIADB.iter().filter(|_| version.contains("MariaDB"));
     let required = REQUIRED.iter().chain(of_mariadb);
-    let missing = required.filter(|(table, _)| !holdings.holds(&TableId::new(SCHEMA, table)));
+    let missing = required.filter(|(table, _)| !holdings.holds(&TableId::new(SYSTEM, table)));
     let what = |(table, lost): &(&str, &str)| {
         format!(
-            "table {SCHEMA}.{table}: the backup does not have it, and so lacks {lost}: if the server does not have it \
+            "table {SYSTEM}.{table}: the backup does not have it, and so lacks {lost}: if the server does not have it \
              either, run mariadb-upgrade there"
         )
     };
     missing.map(what).collect()
-}
-
-/// Reads accounts and privileges, as an ordinary server does at its start. Then the server asks for an account: no
-/// further connection can be made.
-pub(super) async fn read_accounts(
-    server: &mut Server,
-    found: &mut Outcome,
-    cancel: &CancelToken,
-) -> Result<(), BackupError> {
-    if !found.has_sound_system() {
-        return Ok(());
-    }
-    let Err(said) = server.run("FLUSH PRIVILEGES", cancel).await? else { return Ok(()) };
-    server.check_not_killed()?;
-    found.wrong.push(match server.has_ended() {
-        true => format!("the server exits when it reads accounts and privileges: {}", server.cause()),
-        false => format!(
-            "no server starts on these files without --skip-grant-tables: accounts and privileges cannot be read: {said}"
-        ),
-    });
-    Ok(())
 }
 
 #[cfg(test)]
@@ -74,11 +47,11 @@ mod tests {
     /// A data directory with these tables of the server, but for `left_out`.
     fn holdings(left_out: &str, info: &str) -> BackupContents {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join(SCHEMA)).unwrap();
+        std::fs::create_dir(dir.path().join(SYSTEM)).unwrap();
         std::fs::write(dir.path().join("xtrabackup_info"), info).unwrap();
         for (table, _) in REQUIRED.iter().chain(&REQUIRED_BY_MARIADB) {
             if *table != left_out {
-                std::fs::write(dir.path().join(format!("{SCHEMA}/{table}.frm")), "").unwrap();
+                std::fs::write(dir.path().join(format!("{SYSTEM}/{table}.frm")), "").unwrap();
             }
         }
         BackupContents::read(dir.path()).unwrap()
