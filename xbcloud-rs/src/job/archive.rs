@@ -138,6 +138,7 @@ mod tests {
             stranded: Vec::new(),
             trouble: None,
             missing: None,
+            again: None,
             uncovered: None,
             proven: None,
             ahead: None,
