@@ -550,11 +550,17 @@ async fn report(
         if verified && let Some(what) = displaced(&base, &streams, &met) {
             report.problems.push(format!("backup {name}: {what}"));
         }
-        let base = Base { is_shown_by_bytes: compared.shown.contains(&name), ..base };
         let mut window = window(&name, &base, (&histories, &streams));
         let may_be_shown = logs.get(&name).is_some_and(|(at, _)| *at == base.position);
-        if !verified && may_be_shown {
-            window.add_end_by_bytes(base, &histories);
+        if compared.shown.contains(&name) {
+            window.add_end_by_bytes(
+                base,
+                &histories,
+                "the bytes of its log are those of the archived one, so",
+            );
+        } else if !verified && may_be_shown {
+            let condition = "if the bytes of its log are those of the archived one, as `binlog verify` and a restore find out,";
+            window.add_end_by_bytes(base, &histories, condition);
         }
         if let (Some(limit), None) = (&limit, &window.problem) {
             let to = window.to.as_deref().unwrap_or(&window.position);
@@ -703,17 +709,16 @@ impl Window {
         self.archived && !self.is_whole
     }
 
-    /// Says how far a backup reaches in a history to which its time does not lead, if the bytes of its log show that it is of that one.
-    fn add_end_by_bytes(&mut self, base: Base, histories: &Histories<'_>) {
+    /// Says how far a backup reaches in a history to which its time does not lead, under a condition about the bytes of its log. That
+    /// the history branched behind it stays a problem: the left one has transactions that the server lost.
+    fn add_end_by_bytes(&mut self, base: Base, histories: &Histories<'_>, condition: &str) {
         let Some(problem) = self.problem.as_mut().filter(|_| self.is_branch) else { return };
         let shown = Base { is_shown_by_bytes: true, ..base };
         if let Ok(plan) = histories.plan(&shown, &RestoreStop::Latest)
             && let Some(piece) = plan.pieces.last()
         {
             let to = format!("{}:{}", piece.segment.from.log, piece.until);
-            problem.push_str(&format!(
-                "; if the bytes of its log are those of the archived one, as `binlog verify` and a restore find out, it can be restored to the end, {to}"
-            ));
+            problem.push_str(&format!("; {condition} it can be restored to the end, {to}"));
         }
     }
 
