@@ -67,7 +67,11 @@ pub(crate) async fn judge_sizes(
         let noted = line.noted_size.as_ref().map(|note| note.after);
         line.usual_until = noted.unwrap_or(so_far.usual_until);
         if line.shrunk.is_none() {
-            so_far.usual.add(size);
+            // By its note, of a size that was accepted with a backup that is gone.
+            match so_far.usual.shrunk(size) {
+                Some(_) => so_far.usual.restart(size),
+                None => so_far.usual.add(size),
+            }
             so_far.waiting.clear();
             so_far.usual_until = line.finished;
             continue;
@@ -120,6 +124,13 @@ pub async fn note_before_removal(
 ) -> Result<(), RepoError> {
     let stays = |line: &&Listing| !going.contains(&*line.name);
     let mut left: Vec<Listing> = lines.iter().filter(stays).cloned().collect();
+    // The word for another backup may go with that one.
+    let of_another = |line: &&mut Listing| {
+        line.accepted_size && line.accepted.as_ref().is_some_and(|word| word.name != line.name)
+    };
+    for line in left.iter_mut().filter(of_another) {
+        (line.accepted, line.accepted_size) = (None, false);
+    }
     let own = |line: &Listing| {
         let word =
             line.accepted.clone().filter(|word| line.accepted_size && word.name == line.name);

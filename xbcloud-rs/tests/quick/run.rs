@@ -611,6 +611,35 @@ fn backups_that_shrank_displace_no_good_one_when_the_size_is_back() {
     assert_eq!(there(&all), ["s7", "g8", "g9"]);
 }
 
+/// Older backups of the former size may stay for a year, as monthly ones do.
+#[test]
+fn an_accepted_size_stays_the_usual_one_when_its_backup_is_gone() {
+    let site = Site::new("cat \"$1\"", "keep-last=2");
+    let night = |name: &str, size: usize| {
+        std::fs::write(site.path("stream"), small_backup(2, size)).unwrap();
+        site.run(&["run", &format!("@shop/{name}")]).expect(0).stderr_text()
+    };
+    let pin = |name: &str| drop(site.run(&["pin", &format!("@shop/{name}")]).expect(0));
+    for name in ["g1", "g2", "g3"] {
+        let _ = night(name, 50_000);
+        pin(name);
+    }
+    assert!(night("s1", 18_000).contains("much smaller"));
+    pin("s1");
+    assert!(night("s2", 18_000).contains("much smaller"));
+    // Those of its size just before it count, too.
+    let _ = site.run(&["accept", "@shop/s2"]).expect(0);
+    for name in ["s3", "s4", "s5", "s6"] {
+        let said = night(name, 18_000);
+        assert!(!said.contains("much smaller"), "{name}: {said}");
+    }
+    let listed = site.run(&["list", "@shop", "--json"]).expect(0);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let listed = listed.as_array().unwrap();
+    assert!(listed.iter().all(|line| line["name"] != "s2"), "{listed:#?}");
+    assert!(listed.iter().all(|line| !line["shrunk"].is_string()), "{listed:#?}");
+}
+
 /// A disk that is not mounted, or a folder that was moved: what is made in its place must not look like the repository,
 /// nor be pruned by its rules.
 #[test]
