@@ -116,7 +116,7 @@ fn get(root: &Root, name: &str) -> Result<Vec<u8>, BackupError> {
 }
 
 /// Returns whether two streams hold the same files. The classic layout does not keep the order of chunks.
-fn same(got: &[u8], stored: &[u8]) -> bool {
+pub(crate) fn same(got: &[u8], stored: &[u8]) -> bool {
     got == stored || unpacked(got) == unpacked(stored)
 }
 

@@ -73,7 +73,7 @@ fn an_old_manifest_makes_no_checksum_list_a_useless_one() {
         age_all(&store);
         remove_all(&store);
         assert_eq!(lists(), 1, "{before:?}");
-        assert_eq!(store.get("n").unwrap(), stream());
+        assert!(crate::faults::same(&store.get("n").unwrap(), &stream()));
     }
 }
 

@@ -91,7 +91,8 @@ pub async fn push(
     // Files do not state a server_uuid.
     let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
     let now = Origin { id, uuid: None, node: None };
-    let start = continuation(&session.root, &settings.server, before.as_ref(), now, &logs, &tell);
+    let start =
+        continuation(&session.root, &settings.server, before.as_ref(), now, &logs, &files, &tell);
     let start = session.cancel.or(start).await?;
     match &start.begins {
         StreamOrigin::Continues { .. } => {}
@@ -203,6 +204,7 @@ async fn continuation(
     last: Option<&Record<SegmentHead>>,
     now: Origin<'_>,
     logs: &[ServerLog],
+    files: &[LogFile],
     tell: &Tell,
 ) -> Result<Start, ArchiveError> {
     let at_end = start_on(root, server, last, now, logs).await?;
@@ -211,8 +213,19 @@ async fn continuation(
     };
     let holes = holes(root, server, &last.content).await?;
     let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
-    // Otherwise the stream that begins last would end before the archive does.
-    let has_all = end >= last.content.end();
+    // Otherwise the stream that begins last would end before the archive does, or in another history: a server that went back
+    // to an earlier state has logs of the same names.
+    let mut has_all = end >= last.content.end();
+    if has_all && !holes.is_empty() {
+        let stored = last.content.last.as_ref();
+        let with_log = stored.and_then(|stored| {
+            Some((files.iter().find(|file| *file.name == *stored.to.log)?, stored))
+        });
+        has_all = match with_log {
+            Some((file, stored)) => tokio::task::block_in_place(|| file.has(stored))?,
+            None => false,
+        };
+    }
     for hole in holes.iter().rev().filter(|_| has_all) {
         let Some(before) = &hole.before else { continue };
         let start = start_on(root, server, Some(before), now, logs).await?;

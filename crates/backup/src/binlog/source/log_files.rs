@@ -5,10 +5,13 @@ use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
 use xb_binlog::{
     ChecksumKind, Event, EventHeader, EventType, FormatDescription, HEADER_LEN, LogPosition, MAGIC,
     Reader, artificial_description, artificial_rotation, clear_in_use,
 };
+use xb_repo::archive::segment::LastTransaction;
+use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::cancel::CancelToken;
@@ -34,6 +37,22 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
+    /// Whether the file has a stored transaction, byte for byte.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn has(&self, stored: &LastTransaction) -> Result<bool, ArchiveError> {
+        let Some(len) = stored.to.offset.checked_sub(stored.from.offset) else { return Ok(false) };
+        let read = || {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(stored.from.offset))?;
+            let mut digest = Sha256::new();
+            let read = std::io::copy(&mut file.take(len), &mut digest)?;
+            Ok(read == len && hex(&digest.finalize()) == stored.sha256)
+        };
+        read().map_err(|error: std::io::Error| file_error(&self.path, error.to_string()))
+    }
+
     fn open(path: &Path) -> Result<Self, ArchiveError> {
         let wrong = |what: &str| file_error(path, what.to_owned());
         let name = path
