@@ -46,9 +46,15 @@ impl LogFile {
         let read = || {
             let mut file = File::open(&self.path)?;
             file.seek(SeekFrom::Start(stored.from.offset))?;
-            let mut digest = Sha256::new();
-            let read = std::io::copy(&mut file.take(len), &mut digest)?;
-            Ok(read == len && hex(&digest.finalize()) == stored.sha256)
+            let (mut rest, mut buffer, mut digest) =
+                (file.take(len), vec![0; PIECE], Sha256::new());
+            loop {
+                match rest.read(&mut buffer)? {
+                    0 => break,
+                    read => digest.update(buffer.get(..read).unwrap_or_default()),
+                }
+            }
+            Ok(rest.limit() == 0 && hex(&digest.finalize()) == stored.sha256)
         };
         read().map_err(|error: std::io::Error| file_error(&self.path, error.to_string()))
     }
