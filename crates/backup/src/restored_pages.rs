@@ -22,7 +22,7 @@ enum FileOwner {
     /// The server itself, or several tables.
     Server,
     /// No table: a server does not open it, or removes it.
-    Nobody,
+    Unknown,
 }
 
 /// The tables of a data directory that have a definition.
@@ -55,7 +55,7 @@ impl DefinedTables {
         let table = file.rsplit_once('.').map_or(file, |(table, _)| table);
         let id = TableId::new(schema, table);
         if id.is_intermediate() {
-            FileOwner::Nobody
+            FileOwner::Unknown
         } else if self.tables.contains(&id) {
             FileOwner::Table(id)
         } else if id.is_fulltext() {
@@ -63,7 +63,7 @@ impl DefinedTables {
         } else if self.has_dictionary {
             FileOwner::Table(id)
         } else {
-            FileOwner::Nobody
+            FileOwner::Unknown
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn restored_pages(session: &Session, data: &Path) -> Result<RestoredP
     };
     let defined = DefinedTables::read(data).map_err(unread)?;
     let owner = |path: &RelPath| defined.owner_of(&String::from_utf8_lossy(path.as_bytes()));
-    let files = RecoveredFiles::list(data, |path| matches!(owner(path), FileOwner::Nobody));
+    let files = RecoveredFiles::list(data, |path| matches!(owner(path), FileOwner::Unknown));
     let files = files.map_err(unread)?;
     observer.begin_phase("pages");
     observer.expect_bytes(files.bytes());
@@ -127,7 +127,7 @@ pub(crate) fn restored_pages(session: &Session, data: &Path) -> Result<RestoredP
         let of = match owner(&path) {
             FileOwner::Table(table) => format!("; table {table}"),
             FileOwner::FullText(schema) => format!("; a FULLTEXT index in schema {schema}"),
-            FileOwner::Server | FileOwner::Nobody => String::new(),
+            FileOwner::Server | FileOwner::Unknown => String::new(),
         };
         Problem {
             level: Level::Restore,

@@ -322,7 +322,7 @@ impl Applier<'_> {
     }
 
     /// Gives the applier all its workers again. One of them may end it before the server has noted what the others have applied;
-    /// then only the serial retry shows which transaction it was, and with that done, there is no reason to go on serially.
+    /// then only the serial retry shows which transaction it was, and with that done, there is no reason to continue serially.
     fn in_parallel(&mut self, done: &mut Applied) -> Result<(), ReplayError> {
         done.retried = None;
         match self.dialect.workers {

@@ -235,7 +235,7 @@ impl<'o> Lines<'o> {
         ends
     }
 
-    /// Whether a line that leaves a stream before segment `first` says why it does not have that: it goes on behind a gap, in
+    /// Whether a line that leaves a stream before segment `first` says why it does not have that: it continues behind a gap, in
     /// another history, or on another server.
     fn is_left(&self, outline: &Outline, first: u64) -> bool {
         let goes_on = |one: &&Outline| {
