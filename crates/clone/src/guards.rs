@@ -144,6 +144,13 @@ pub(crate) fn redo_position(client: &mut Client) -> Result<u64, Error> {
     Ok(position.parse().map_err(|_| xb_mysql::Error::Unexpected)?)
 }
 
+/// Statements so far that create, change or remove tablespaces, those of single tables left out.
+pub(crate) fn changes_of_tablespaces(client: &mut Client) -> Result<String, Error> {
+    let rows = client.rows("SHOW GLOBAL STATUS LIKE 'Com_alter_tablespace'")?;
+    let [_, count] = one(&rows)?;
+    Ok(count)
+}
+
 /// Returns the time for which the server keeps a clone whose connections broke.
 pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
     let rows =

@@ -21,6 +21,7 @@ mod error;
 mod findings;
 mod guards;
 mod heads;
+mod in_place;
 mod kept_redo;
 mod keys;
 mod late;

@@ -14,6 +14,7 @@ use xb_process::{CancelOnDrop, CancelToken};
 use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
 use crate::error::Error;
 use crate::guards;
+use crate::in_place::InPlace;
 use crate::kept_redo::RedoWatch;
 use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
@@ -95,6 +96,10 @@ fn receive_into<'scope, W: Write>(
     let mut first = donor.connect()?.client;
     let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
     let patience = guards::patience(&mut first)?;
+    let changes_before = match settings.allow_ddl {
+        true => Some(guards::changes_of_tablespaces(&mut first)?),
+        false => None,
+    };
     let version = first.greeting().version.clone();
     let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
@@ -106,6 +111,7 @@ fn receive_into<'scope, W: Write>(
         empty_tables,
         gtids_from: None,
         has_keys: false,
+        in_place: InPlace::default(),
         patience,
         is_page_stage: false,
         is_begun: false,
@@ -173,6 +179,11 @@ fn receive_into<'scope, W: Write>(
         let tables = guards::server(last, settings)?;
         let gtids_to = guards::gtids(last)?;
         guards::history(last, &gtids_from, &gtids_to)?;
+        if let Some(before) = changes_before.as_ref().filter(|_| job.in_place.is_hidden())
+            && guards::changes_of_tablespaces(last)? != *before
+        {
+            return Err(refuse_change("a tablespace may have been"));
+        }
         Ok((tables, gtids_to, guards::has_binlog(last)?))
     })?;
     job.empty_tables.extend(tables);
@@ -203,6 +214,8 @@ struct Job<'scope, 'env, 'n, W> {
     gtids_from: Option<String>,
     /// Whether a key came in clear.
     has_keys: bool,
+    /// Looks for tablespaces whose encryption is changed.
+    in_place: InPlace,
     /// How long a broken clone can be continued.
     patience: Duration,
     is_page_stage: bool,
@@ -240,6 +253,9 @@ impl<W: Write> Job<'_, '_, '_, W> {
                     (self.notify)(Notice::Changes);
                     self.sink.end_files()?;
                 }
+                if stage == Stage::Redo && self.donor.settings.allow_ddl {
+                    self.recipient.files().iter().for_each(|file| self.in_place.add_file(file));
+                }
             }
             CloneEvent::Block(block) => {
                 let settings = self.donor.settings;
@@ -250,9 +266,13 @@ impl<W: Write> Job<'_, '_, '_, W> {
                     self.sink.begin(self.recipient.files(), page_size, settings.allow_ddl)?;
                     self.is_begun = true;
                 }
-                if has_clear_key(&self.recipient, &block) {
+                let has_key = has_clear_key(&self.recipient, &block);
+                if has_key {
                     self.has_keys = true;
                     no_clear_key(&block, settings)?;
+                }
+                if let Some(file) = self.in_place.add(&block, self.recipient.files(), has_key) {
+                    return Err(refuse_change(&format!("{} was", file.name)));
                 }
                 no_damaged_end(&self.recipient, &block)?;
                 self.sink.block(&block)?;
@@ -282,6 +302,7 @@ impl<W: Write> Job<'_, '_, '_, W> {
         match file {
             Some(file) if self.is_begun => {
                 no_clear_keys(&self.recipient, self.donor.settings)?;
+                self.in_place.add_file(file);
                 self.sink.changed(file)
             }
             _ => Ok(()),
@@ -401,6 +422,13 @@ fn refuse_key(file: &str) -> Result<(), Error> {
     Err(Error::Refused(format!(
         "the file {file} is encrypted, and a clone contains its key in clear text: seal the backup, such as with --recipient"
     )))
+}
+
+/// Refuses a clone that MySQL may not recover from. Its redo log begins a little before the clone.
+fn refuse_change(what: &str) -> Error {
+    Error::Refused(format!(
+        "{what} encrypted or decrypted while the clone was taken, or shortly before, and MySQL may not recover from that: take another backup in a minute, and run no ALTER TABLESPACE meanwhile"
+    ))
 }
 
 fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {

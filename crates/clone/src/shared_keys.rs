@@ -22,8 +22,8 @@ use crate::stored::CloneInfo;
 const MARKS: [&[u8]; 3] = [b"lCA", b"lCB", b"lCC"];
 const UUID: Range<usize> = 7..43;
 /// Bytes of a block of the redo log, and where its part of the records is.
-const BLOCK: usize = 512;
-const RECORDS: Range<usize> = 12..BLOCK - 4;
+pub(crate) const BLOCK: usize = 512;
+pub(crate) const RECORDS: Range<usize> = 12..BLOCK - 4;
 
 /// Whether a clone that was put together in `target` has a key in the first page of a tablespace that many tables share, or any
 /// key among its redo log. One in an encrypted redo log cannot be seen, so that has one; nor can one in a redo log in place of

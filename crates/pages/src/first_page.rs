@@ -21,10 +21,15 @@ impl FirstPage {
     /// Reads a first page. `None` if it does not say that its pages are as long as it is.
     #[must_use]
     pub fn of(page: &[u8]) -> Option<Self> {
-        let flags = be32(page, FLAGS)?;
+        let first = Self::of_flags(be32(page, FLAGS)?)?;
+        (first.format.page_size == page.len()).then_some(first)
+    }
+
+    /// Says how the first page is of a tablespace with these flags. `None` if MySQL has none of them.
+    #[must_use]
+    pub fn of_flags(flags: u32) -> Option<Self> {
         let format = Format::of_flags(flags)?;
-        let is_mysql = format.kind != Kind::Full && format.page_size == page.len();
-        is_mysql.then_some(Self { format, flags })
+        (format.kind != Kind::Full).then_some(Self { format, flags })
     }
 
     /// Returns whether the page matches its checksum.

@@ -208,6 +208,7 @@ fn answer(sql: &str) -> Rows {
             row(&["11111111-2222-3333-4444-555555555555", "2000000000", "1000"])
         }
         _ if sql.contains("redo_log_current_lsn") => row(&["Innodb_redo_log_current_lsn", "5"]),
+        _ if sql.contains("Com_alter_tablespace") => row(&["Com_alter_tablespace", "0"]),
         _ if sql.contains("log_bin") => row(&["1"]),
         _ if sql.contains("innodb_redo_log_encrypt") => row(&["0"]),
         _ if sql.contains("CURRENT_USER") => row(&["backup@%", "67108864", "1"]),

@@ -27,8 +27,13 @@ const SHARED: &str = "SELECT table_schema, table_name FROM information_schema.ta
         OR CONCAT(table_schema, table_name) REGEXP '[^0-9A-Za-z_]'
             AND EXISTS (SELECT * FROM information_schema.innodb_tables WHERE space_type = 'General' AND name LIKE '%@%'))";
 /// How a server says that it ended itself, or cannot read a page.
-const FAILURES: [&str; 4] =
-    ["ssertion failure", "got signal", "page corruption", "cannot read the table"];
+const FAILURES: [&str; 5] = [
+    "ssertion failure",
+    "got signal",
+    "page corruption",
+    "Unable to read page",
+    "cannot read the table",
+];
 /// How a server says that it has no keyring, or another one. It may end by an assertion after that.
 const NO_KEY: [&str; 2] = ["master key", "keyring is not loaded"];
 
@@ -144,6 +149,11 @@ mod tests {
         for (what, is_doubtful, advice) in [
             (assertion, true, "take another backup"),
             (assertion, false, "[ERROR] InnoDB"),
+            (
+                "[ERROR] [MY-011899] [InnoDB] Unable to read page [page id: space=8, page number=3]",
+                true,
+                "take another backup",
+            ),
             ("[ERROR] Aborting", true, "[ERROR] Aborting"),
             (no_key, true, "the server found no master key"),
             (no_key, false, "the server found no master key"),
