@@ -35,17 +35,18 @@ impl Faults for Nth {
 }
 
 /// Runs `command` with every operation failing once: first refused, then done with its answer lost.
-/// `prepare` makes a fresh store for each run; `check` sees store, name of the failure, and outcome.
+/// `prepare` makes the store that each run gets a copy of; `check` sees store, name of the failure, and outcome.
 fn with_every_failure<T>(
     policy: &Policy,
     prepare: impl Fn(&Store),
     command: impl Fn(&Root) -> Result<T, BackupError>,
     check: impl Fn(&Store, &str, Result<T, BackupError>),
 ) {
+    let prepared = Store::new();
+    prepare(&prepared);
     let run = |fails| {
         let faults = Arc::new(Nth { fails, ..Nth::default() });
-        let store = Store::new();
-        prepare(&store);
+        let store = prepared.twin();
         let outcome = command(&with_policy(&store, policy).failing(faults.clone()));
         let text = fails.map_or("none".to_owned(), |(kind, n, how)| format!("{kind} {n} {how:?}"));
         check(&store, &text, outcome);

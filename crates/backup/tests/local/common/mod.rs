@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bytes::Bytes;
 use xb_backup::{
@@ -32,6 +33,17 @@ impl Store {
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         Self { folder, root }
+    }
+
+    /// A store of its own with the same files, of the same times.
+    pub(crate) fn twin(&self) -> Self {
+        let twin = Self::new();
+        let [from, to] = [self, &twin].map(|store| store.folder.path().join("root"));
+        if from.exists() {
+            let copied = Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
+            assert!(copied.success());
+        }
+        twin
     }
 
     pub(crate) fn files(&self) -> Vec<PathBuf> {
