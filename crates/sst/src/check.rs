@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::SstError;
 use crate::joiner::check_tmpdir;
 use crate::server::sql::Sql;
-use crate::session::endpoint::listen;
+use crate::session::endpoint::{LastRefusal, listen};
 
 /// Longest wait for the server's answer.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// As a joiner fails before it accepts a donor.
 pub fn check_joiner(context: &Context) -> Result<(), SstError> {
-    let _listener = listen(context)?;
+    let _listener = listen(context, &LastRefusal::default())?;
     context.error_log.info(format_args!("port: {} is free", context.args.address));
     let owner = context.layout.datadir.metadata().map(|facts| facts.uid());
     if !geteuid().is_root() && owner.is_ok_and(|owner| owner != geteuid().as_raw()) {

@@ -39,6 +39,14 @@ pub enum SstError {
         /// The directory.
         path: PathBuf,
     },
+    /// This node's server cannot make temporary files.
+    #[error("this node's server could not start on the new data: it has its temporary files in {}, and none can be created there: {source}", path.display())]
+    NoServerTmpdir {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Small files cannot be made in the directory for them.
     #[error("cannot {what} {}: {source}", path.display())]
     NoTmpdir {
@@ -159,6 +167,14 @@ pub enum SstError {
         /// The user.
         user: String,
     },
+    /// A donor was refused, and no other one came.
+    #[error("{what}; then: {then}")]
+    RefusedDonor {
+        /// The reason, with the command that shows it.
+        what: String,
+        /// The end of the wait.
+        then: Box<SstError>,
+    },
     /// The joiner cannot listen.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -262,18 +278,18 @@ fn taken_hint(error: &SwapError) -> Option<String> {
 /// A file system without room for the new data. Sizes are in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the donor's data needs about {} MiB on the file system of {}, {}and only {} MiB are free there",
-    mib(*data), path.display(), of_redo(*redo), free >> 20
+    "the transfer needs {} MiB on the file system of {}{}{}, and only {} MiB are free there{}",
+    mib(*needed), path.display(), also(others), parts(*data, *needed), free >> 20,
+    if *counts_old { " without all old data" } else { "" }
 )]
 #[non_exhaustive]
 pub struct RoomShort {
-    /// Bytes that the donor's data needs there until it is prepared.
+    /// Bytes of them for the donor's data, and a reserve. The others are for redo logs, and for tablespaces that this node's
+    /// server creates.
     pub data: u64,
-    /// Bytes that this node's server needs there afterwards for its redo log.
-    pub redo: u64,
     /// Bytes that must be free.
     pub needed: u64,
-    /// Free bytes.
+    /// Free bytes, those of the old data included if it counts.
     pub free: u64,
     /// Whether there is old data of an earlier transfer.
     pub has_earlier: bool,
@@ -281,6 +297,8 @@ pub struct RoomShort {
     pub counts_old: bool,
     /// The first directory there that needs room.
     pub path: PathBuf,
+    /// The other directories there that need room.
+    pub others: Vec<PathBuf>,
 }
 
 impl RoomShort {
@@ -312,10 +330,19 @@ fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-fn of_redo(redo: u64) -> String {
-    match redo {
+fn also(others: &[PathBuf]) -> String {
+    let names: Vec<String> = others.iter().map(|dir| dir.display().to_string()).collect();
+    if names.is_empty() { String::new() } else { format!(" (also of {})", names.join(", ")) }
+}
+
+/// Parts that add up to what is needed.
+fn parts(data: u64, needed: u64) -> String {
+    let data = mib(data);
+    match mib(needed).saturating_sub(data) {
         0 => String::new(),
-        redo => format!("this node's redo log then needs {} MiB, ", mib(redo)),
+        rest => format!(
+            ", {data} for the donor's data and {rest} for redo logs and for tablespaces that this node's server creates"
+        ),
     }
 }
 
@@ -357,11 +384,14 @@ impl SstError {
 
     /// Replaces this error by the reason for the cancellation, if it only follows from that.
     pub(crate) fn or_why(self, cancel: &CancelToken) -> Self {
-        match (&self, cancel.reason()) {
+        match (self, cancel.reason()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
                 Self::Stopped(why)
             }
-            _ => self,
+            (Self::RefusedDonor { what, then }, Some(_)) => {
+                Self::RefusedDonor { what, then: Box::new(then.or_why(cancel)) }
+            }
+            (this, _) => this,
         }
     }
 
@@ -378,6 +408,7 @@ impl SstError {
             error if is_full(error) => 28,
             Self::Child(ChildError::Start { .. }) | Self::NoServer(_) => 2,
             Self::FailedTwice { second, .. } => second.status(),
+            Self::RefusedDonor { then, .. } => then.status(),
             _ => 22,
         }
     }
@@ -419,6 +450,9 @@ impl SstError {
                 "nothing was changed: start the server on the present data, or let this node join again".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
+            Self::NoServerTmpdir { .. } => Some(
+                "set tmpdir in [mysqld] to a directory in which this server's user can make files".into(),
+            ),
             Self::NoTmpdir { .. } if is_full(self) => Some(
                 "make room there, or set tmpdir in [sst] to a directory with more room".into(),
             ),
@@ -521,13 +555,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_wait_that_is_cancelled_after_a_refusal_has_that_cause_first() {
+        let refused = |then: SstError| SstError::RefusedDonor {
+            what: "another authority".to_owned(),
+            then: Box::new(then),
+        };
+        let cancel = CancelToken::new();
+        cancel.cancel(CancelReason::ServerGone);
+        let error = refused(TransferError::Cancelled.into()).or_why(&cancel);
+        let said = "another authority; then: the server that started this program has ended";
+        assert_eq!((error.to_string().as_str(), error.status()), (said, 3));
+        let waited = std::time::Duration::from_secs(9);
+        let error = refused(TransferError::NoDonor { waited }.into()).or_why(&cancel);
+        assert!(error.to_string().starts_with("another authority; then: no donor"), "{error}");
+        assert_eq!(error.status(), 32);
+    }
+
+    #[test]
     fn what_is_set_is_not_advised() {
         for (has_earlier, counts_old, advised) in
             [(false, false, true), (true, false, true), (false, true, false), (true, true, false)]
         {
-            let path = "/d".into();
-            let short =
-                RoomShort { data: 9, redo: 1, needed: 9, free: 1, has_earlier, counts_old, path };
+            let short = RoomShort {
+                data: 9 << 20,
+                needed: (15 << 20) + 1,
+                free: 12 << 20,
+                has_earlier,
+                counts_old,
+                path: "/d".into(),
+                others: vec!["/u".into(), "/r".into()],
+            };
+            // The numbers are those of the check.
+            let text = short.to_string();
+            let said = "needs 16 MiB on the file system of /d (also of /u, /r), 9 for the donor's data and 7 for redo logs";
+            assert!(text.contains(said) && text.contains("only 12 MiB are free"), "{text}");
+            assert_eq!(text.contains("without all old data"), counts_old, "{text}");
             let hint = SstError::Room(Box::new(short)).hint().unwrap();
             assert_eq!(hint.contains("set keep-old=no"), advised, "{hint}");
         }

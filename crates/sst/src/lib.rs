@@ -35,8 +35,8 @@ pub use contract::position::{NoStateId, Position, StateId};
 pub use contract::server_credentials::ServerCredentials;
 pub use contract::server_lines::Server;
 pub use contract::settings::{
-    DeltaWish, KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles,
-    Verify,
+    CreatedTablespaces, DeltaWish, KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError,
+    Tls, TlsFiles, Verify,
 };
 pub use donor::donate;
 pub use error::{RoomShort, SstError};

@@ -75,6 +75,10 @@ pub struct Places {
     /// The redo log, of which a part is sent. It does not count in the size of the data.
     #[serde(default)]
     pub redo: u64,
+    /// What the redo log had since the last checkpoint when the donor looked: the least that is sent of it. Earlier donors do
+    /// not state it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_checkpoint: Option<u64>,
 }
 
 impl Places {
@@ -185,7 +189,8 @@ impl Offer {
         let encoded = serde_json::to_vec(self).unwrap_or_default();
         match &self.what {
             TransferKind::Full { bytes, disk, compress, places } if encoded.len() > MAX => {
-                let places = Places { redo: places.redo, ..Places::default() };
+                let Places { redo, since_checkpoint, .. } = *places;
+                let places = Places { redo, since_checkpoint, ..Places::default() };
                 let (bytes, disk, compress) = (*bytes, *disk, compress.clone());
                 let what = TransferKind::Full { bytes, disk, compress, places };
                 serde_json::to_vec(&Self { what, ..self.clone() }).unwrap_or_default()
@@ -251,7 +256,7 @@ mod tests {
     fn offer() -> Offer {
         Offer {
             format: FORMAT,
-            what: full(Places { redo: 9, ..Places::default() }),
+            what: full(Places { redo: 9, since_checkpoint: Some(5), ..Places::default() }),
             state: "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42".into(),
             domain: Some(3),
             product: "mariadb".into(),
@@ -274,6 +279,14 @@ mod tests {
         assert!(matches!(error, OfferError::Product { .. }));
     }
 
+    /// As an earlier joiner ignores what this donor states more.
+    #[test]
+    fn what_a_later_donor_states_more_is_no_obstacle() {
+        let text = br#"{"format":1,"what":{"full":{"bytes":7,"disk":8,"compress":"zstd:1","places":{"redo":9,"more":1},"more":1}},"state":"9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42","family":"mariadb","program":"xbrs 0.1.0","more":{}}"#;
+        let read = Offer::read(text, Product::MariaDb, None).unwrap();
+        assert_eq!(read.what, full(Places { redo: 9, ..Places::default() }));
+    }
+
     #[test]
     fn an_earlier_donor_states_no_places_and_an_earlier_joiner_needs_none() {
         let text = br#"{"format":1,"what":{"full":{"bytes":7,"disk":8,"compress":"zstd:1"}},"state":"9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42","family":"mariadb","program":"xbrs 0.1.0"}"#;
@@ -285,7 +298,7 @@ mod tests {
     #[test]
     fn names_that_make_an_offer_too_long_are_left_out() {
         let many = (0..500).map(|n| (format!("/a/directory/with/a/long/name/{n}"), n)).collect();
-        let places = Places { dirs: many, redo: 9, ..Places::default() };
+        let places = Places { dirs: many, redo: 9, since_checkpoint: Some(5), ..Places::default() };
         let long = Offer { what: full(places), ..offer() };
         let read = Offer::read(&long.encode(), Product::MariaDb, None);
         assert_eq!(read, Ok(offer()));

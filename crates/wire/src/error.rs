@@ -170,7 +170,7 @@ pub enum TransferError {
         ours: String,
     },
     /// The connection, or TLS on it, could not be established.
-    #[error("no connection to {peer}: {what}")]
+    #[error("{what} (no connection to {peer})")]
     Tls {
         /// The peer's address.
         peer: SocketAddr,

@@ -15,6 +15,8 @@ pub enum Event {
         peer: SocketAddr,
         /// Action of the peer.
         what: String,
+        /// Whether it spoke this protocol, and so is probably a donor.
+        spoke: bool,
     },
     /// A connection of the transfer was established.
     Connected {
@@ -50,7 +52,7 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RejectedPeer { peer, what } => {
+            Self::RejectedPeer { peer, what, .. } => {
                 write!(f, "refused a connection from {peer}: {what}")
             }
             Self::Connected { connection, peer, again: false } => {

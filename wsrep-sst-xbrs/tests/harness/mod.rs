@@ -302,6 +302,8 @@ impl Side {
         for name in ["NOTIFY_SOCKET", "WSREP_SST_OPT_AUTH", "WSREP_SST_OPT_REMOTE_AUTH"] {
             command.env_remove(name);
         }
+        // The usual one may not be writable for a side that runs as another user.
+        command.env("TMPDIR", scene.scratch.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Self { command, input: None, log: scene.scratch.join(format!("{name}.log")) }
     }

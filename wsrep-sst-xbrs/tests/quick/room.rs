@@ -49,7 +49,7 @@ fn join_with_disk(
 fn assert_refused((joiner, donor): &(Ended, Ended), at: &Path) {
     let why = format!("on the file system of {}", at.display());
     for log in [&joiner.log, &donor.log] {
-        assert!(log.contains("the donor's data needs about") && log.contains(&why), "{log}");
+        assert!(log.contains("the transfer needs") && log.contains(&why), "{log}");
     }
     assert_eq!(joiner.status.code(), Some(28), "{}", joiner.log);
     assert!(joiner.lines.is_empty() && !joiner.log.contains("received"), "{}", joiner.log);
@@ -98,9 +98,44 @@ fn the_redo_log_that_the_server_creates_needs_room() {
             assert!(ended.0.status.success(), "{}", ended.0.log);
         } else {
             assert_refused(&ended, &disk);
-            assert!(ended.0.log.contains("redo log then needs 96 MiB"), "{}", ended.0.log);
+            // The parts add up to what was checked.
+            let said = format!(
+                "needs 113 MiB on the file system of {}, 1 for the donor's data and 112 for redo",
+                disk.display()
+            );
+            assert!(ended.0.log.contains(&said), "{}", ended.0.log);
             scene.assert_untouched();
         }
+    }
+}
+
+/// Also those of which the donor has none.
+#[test]
+fn tablespaces_that_the_server_creates_need_room_where_it_creates_them() {
+    if !may_mount() {
+        return;
+    }
+    let undo = |number: u32| format!("--innodb-undo-tablespaces={number}");
+    let temporary = |specs: &str| format!("--innodb-temp-data-file-path={specs}");
+    for (option, more, least) in [
+        // Not beside the donor's one, which has 8 MiB: the server removes that first.
+        (Some("--innodb-undo-directory"), undo(4), 41),
+        (Some("--innodb-undo-directory"), undo(0), 9),
+        // The donor's 8 MiB, the log of 4 MiB, 16 MiB in reserve, and what is new.
+        (None, undo(4), 60),
+        (None, temporary("ibtmp1:32M;/tmp/ibtmp2:10M:autoextend"), 58),
+        (Some("--innodb-data-home-dir"), temporary("ibtmp1:32M:autoextend"), 33),
+    ] {
+        let scene = Scene::new();
+        put(&scene.data("donor").join("undo001"), 8 * MIB);
+        let disk = option.map_or_else(|| scene.data("joiner"), |_| scene.scratch.join("disk"));
+        let at = option.map(|option| format!("{option}={}", disk.display()));
+        let words: Vec<&str> =
+            ["--innodb-log-file-size=4M", &more].into_iter().chain(at.as_deref()).collect();
+        let small = join_with_disk(&scene, (&disk, least - 1), NOTHING, &words);
+        assert_refused(&small, &disk);
+        let (joiner, _) = join_with_disk(&scene, (&disk, least + 2), NOTHING, &words);
+        assert!(joiner.status.success(), "{}", joiner.log);
     }
 }
 
@@ -190,6 +225,47 @@ fn a_directory_for_small_files_without_room_is_noticed_before_data_is_sent() {
         let why = format!("{why} {}", tmp.display());
         assert!(joiner.log.contains(&why) && donor.log.contains(&why), "{}", joiner.log);
         assert!(joiner.log.contains(hint) && !joiner.log.contains("at path"), "{}", joiner.log);
+        assert!(!joiner.log.contains("received"), "{}", joiner.log);
+        scene.assert_untouched();
+    }
+}
+
+/// All was received and swapped in, and then the server could not start, as on a read-only root.
+#[test]
+fn a_server_that_can_make_no_temporary_files_is_noticed_before_data_is_sent() {
+    if !may_mount() {
+        return;
+    }
+    let tmpdir_of = |scene: &Scene| scene.scratch.dir("tmp");
+    for (of_transfer, of_server, is_usual) in
+        [(true, true, false), (false, true, false), (true, false, true), (false, false, true)]
+    {
+        let scene = Scene::new();
+        let tmp = tmpdir_of(&scene);
+        if !of_transfer {
+            let text = std::fs::read_to_string(scene.scratch.join("my.cnf")).unwrap();
+            let own = format!("tmpdir={}\n", scene.scratch.path().display());
+            std::fs::write(scene.scratch.join("my.cnf"), text.replace(&own, "")).unwrap();
+        }
+        let option = format!("--tmpdir={}:/elsewhere", tmp.display());
+        let words: &[&str] = if of_server { &[&option] } else { &[] };
+        let script = "mount -t tmpfs -o ro none \"$0\" && exec \"$@\"";
+        let through = ["unshare", "-m", "sh", "-c", script, tmp.to_str().unwrap()];
+        let mut side = scene.joiner_with(&[], words);
+        if is_usual {
+            side.command.env("TMPDIR", &tmp);
+        }
+        let mut joiner = side.through(&through).start();
+        let ready = joiner.ready();
+        let donor = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+        let why = format!(
+            "this node's server could not start on the new data: it has its temporary files in {}",
+            tmp.display()
+        );
+        assert!(joiner.log.contains(&why) && donor.log.contains(&why), "{}", joiner.log);
+        assert!(joiner.log.contains("hint: set tmpdir in [mysqld] to a"), "{}", joiner.log);
         assert!(!joiner.log.contains("received"), "{}", joiner.log);
         scene.assert_untouched();
     }
@@ -285,7 +361,7 @@ fn room_is_counted_again_when_the_donor_begins_again() {
         let (donor, joiner) = (donor.wait(), joiner.wait());
         if fills {
             for log in [&joiner.log, &donor.log] {
-                assert!(log.contains("the donor's data needs about"), "{log}");
+                assert!(log.contains("the transfer needs"), "{log}");
             }
             assert_eq!(joiner.status.code(), Some(28), "{}", joiner.log);
         } else {

@@ -96,8 +96,12 @@ impl OptionFiles {
     /// groups.
     #[must_use]
     pub fn any(&self, name: &str) -> Option<&OsStr> {
-        let scopes = [Scope::Sst, Scope::Tool, Scope::Server];
-        scopes.into_iter().find_map(|scope| self.last(scope, name))
+        self.transfer(name).or_else(|| self.server(name))
+    }
+
+    /// Returns its value in `[sst]`, else in the backup programs' groups.
+    pub(crate) fn transfer(&self, name: &str) -> Option<&OsStr> {
+        [Scope::Sst, Scope::Tool].into_iter().find_map(|scope| self.last(scope, name))
     }
 
     /// Returns its value in the server's groups.

@@ -12,10 +12,11 @@ use crate::context::Context;
 use crate::contract::settings::DeltaWish;
 use crate::delta::question::Key;
 use crate::error::SstError;
-use crate::offer::{FORMAT, Offer, TransferKind, product_name};
+use crate::offer::{FORMAT, Offer, Places, TransferKind, product_name};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
 use crate::server::keep_replicating::ReplicationGuard;
+use crate::server::redo_log;
 use crate::session::endpoint;
 
 /// Time for the joiner's server to leave the cluster after its own script failed. If the donor's
@@ -57,8 +58,8 @@ fn full(context: &Context) -> Result<(), SstError> {
         context.args.peer()
     ));
     let compress = settings.compress.to_string();
-    let what =
-        TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
+    let places = Places { since_checkpoint: redo_log::since_checkpoint(context), ..size.places };
+    let what = TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places };
     // The key of the hashes by which the joiner is asked.
     let key = match settings.delta {
         DeltaWish::No => None,

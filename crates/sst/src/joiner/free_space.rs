@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::error::SstError;
 
-/// Size of the temporary tablespace, in bytes, which a server creates beside its system tablespace.
+/// Usual size of the temporary tablespace, in bytes, which a server creates beside its system tablespace.
 pub(super) const TEMPORARY: u64 = 12 << 20;
 
 /// Returns the space that this user may still take.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::BeforePrepare;
 use xb_process::can_confine;
-use xb_server::{clean_option_file, recovery_memory, recovery_tmpdir, temporary_dirs};
+use xb_server::{clean_option_file, recovery_memory, temporary_dirs};
 
 use super::content;
 use super::destination::Destination;
@@ -76,7 +76,7 @@ fn run_program(context: &Context, destination: &Destination) -> Result<(), SstEr
     words.push(option("--target-dir", new));
     let writable = writable(context, destination);
     let tmpdir = match writable.is_empty() {
-        true => settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(new)),
+        true => settings.tmpdir.as_deref(),
         // Others have their files in the usual one.
         false => Some(new.as_path()),
     };

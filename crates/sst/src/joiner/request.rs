@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::free_space::TEMPORARY;
 use crate::cancel::CancelHook;
 use crate::context::Context;
 use crate::contract::position::Position;
@@ -9,7 +10,7 @@ use crate::delta::question::Key;
 use crate::error::SstError;
 use crate::offer::{Offer, OfferError, Places, TransferKind};
 use crate::server::backup_version;
-use crate::session::endpoint;
+use crate::session::endpoint::{self, LastRefusal};
 use xb_wire::Offered;
 
 /// File in the data directory by which old init scripts know that a transfer is running, so that they wait longer.
@@ -32,7 +33,7 @@ pub(super) enum Transfer {
     Full(OfferedBackup),
 }
 
-/// The backup that a donor offers, and the redo log that this node adds. Sizes are in bytes.
+/// The backup that a donor offers, and the files that this node's server adds when it starts. Sizes are in bytes.
 pub(super) struct OfferedBackup {
     /// Length of the donor's files.
     pub(super) bytes: u64,
@@ -42,6 +43,10 @@ pub(super) struct OfferedBackup {
     pub(super) places: Places,
     /// The redo log that this node's server creates.
     pub(super) redo: u64,
+    /// Its undo tablespaces, if it makes new ones.
+    pub(super) undo: u64,
+    /// Its temporary tablespace.
+    pub(super) temporary: u64,
     /// Position of the donor, if it states one.
     pub(super) position: Option<Position>,
     /// Key of the donor's hashes, if it can leave out blocks that this node has.
@@ -57,16 +62,18 @@ pub(super) struct OpenRequest {
 /// Asks for a transfer, and waits for a donor's offer. An offer that this node cannot accept is refused.
 ///
 /// # Errors
-/// If there is no backup program; if this node cannot listen, or the server no longer reads; if no donor connects in time;
-/// [`SstError::Offer`].
+/// If there is no backup program; if this node cannot listen, or the server no longer reads; if no donor connects in time, or
+/// only such that are refused ([`SstError::RefusedDonor`]); [`SstError::Offer`].
 pub(super) fn ask(context: &Context) -> Result<Request, SstError> {
     // Without the backup program this node could not use what it receives.
     let program = backup_version::of_backup_program(&context.settings.program, &context.cancel)?;
     let server_version = context.args.server_version.clone().or(program);
-    let (listener, hook) = endpoint::listen(context)?;
+    let refused = LastRefusal::default();
+    let (listener, hook) = endpoint::listen(context, &refused)?;
     let open = OpenRequest::begin(&context.layout.datadir, hook);
     context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
-    let offered = listener.accept(context.settings.initial_timeout)?;
+    let offered =
+        listener.accept(context.settings.initial_timeout).map_err(|error| refused.cause(error))?;
     match read_offer(context, offered.offer(), server_version.as_deref()) {
         Ok(transfer) => Ok(Request { offered, transfer, open }),
         Err(error) => {
@@ -89,8 +96,17 @@ fn read_offer(
     match offer.what {
         TransferKind::Ist => position.map(Transfer::Ist).ok_or(OfferError::Damaged),
         TransferKind::Full { bytes, disk, places, .. } => {
-            let redo = context.settings.redo_log.bytes(product, server_version);
-            Ok(Transfer::Full(OfferedBackup { bytes, disk, places, redo, position, key }))
+            let created = &context.settings.created_tablespaces;
+            Ok(Transfer::Full(OfferedBackup {
+                bytes,
+                disk,
+                places,
+                redo: context.settings.redo_log.bytes(product, server_version),
+                undo: created.undo_bytes(product, server_version),
+                temporary: created.temporary.unwrap_or(TEMPORARY),
+                position,
+                key,
+            }))
         }
     }
 }

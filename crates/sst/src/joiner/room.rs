@@ -1,5 +1,5 @@
 //! Makes this node ready for the donor's data, before any of it is sent: checks that every file system has room for what a
-//! transfer brings and for the redo log that this node's server then creates, and creates the directories that receive it.
+//! transfer brings and for the files that this node's server then creates, and creates the directories that receive it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ const SLACK: u64 = 16 << 20;
 /// Space in a directory elsewhere, in bytes, for the directories and notes of a transfer.
 const OWN: u64 = 1 << 20;
 
-/// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
+/// Part of the data, as a divisor, that the redo log which is written during the backup is not expected to exceed.
 const REDO_SHARE: u64 = 8;
 
 /// Data that must be deleted so that there is room.
@@ -50,31 +50,36 @@ struct Need {
     data: u64,
     /// The redo log that arrives; it is gone once the data is prepared.
     arriving: u64,
-    /// The redo log that the server creates, while the one of the second start, which counts as data, is still there.
-    redo: u64,
+    /// What the second start creates, while the old data is still there.
+    trial: u64,
+    /// What the server creates when it starts, and what there still is of the second start.
+    start: u64,
 }
 
 impl Need {
     fn add(&mut self, other: Self) {
         self.data = self.data.saturating_add(other.data);
         self.arriving = self.arriving.saturating_add(other.arriving);
-        self.redo = self.redo.saturating_add(other.redo);
+        self.trial = self.trial.saturating_add(other.trial);
+        self.start = self.start.saturating_add(other.start);
     }
 
     fn before_the_swap(self) -> u64 {
-        self.data.saturating_add(self.arriving)
+        self.data.saturating_add(self.arriving.max(self.trial))
     }
 
     fn at_most(self) -> u64 {
-        self.data.saturating_add(self.arriving.max(self.redo))
+        self.data.saturating_add(self.arriving.max(self.trial).max(self.start))
     }
 }
 
 /// A file system on which a transfer needs room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Volume {
-    /// The first directory that needs room there.
+    /// The first directory that needs room there; if it does not exist, the nearest one above it that does.
     path: PathBuf,
+    /// The other directories that need room there.
+    others: Vec<PathBuf>,
     need: Need,
     /// Space that the old data of an earlier transfer takes.
     earlier: u64,
@@ -82,6 +87,13 @@ struct Volume {
     taken_back: u64,
     /// Space that the present data takes.
     present: u64,
+}
+
+impl Volume {
+    /// Returns the room that there is once all old data is gone, if `free` bytes are free now.
+    fn without_old(&self, free: u64) -> u64 {
+        free.saturating_add(self.earlier).saturating_add(self.present)
+    }
 }
 
 /// The directories that receive the donor's data. They are empty, and have room for it.
@@ -208,14 +220,15 @@ fn check(
     for volume in volumes(layout, destination, backup)? {
         let free = free_bytes(&volume.path)?.saturating_add(volume.taken_back);
         let enough = judge(&volume, free, old).ok_or_else(|| {
+            let counts_old = old == Old::Removed;
             SstError::Room(Box::new(RoomShort {
-                data: volume.need.before_the_swap(),
-                redo: volume.need.redo,
+                data: volume.need.data,
                 needed: volume.need.at_most(),
-                free,
+                free: if counts_old { volume.without_old(free) } else { free },
                 has_earlier: volume.earlier > 0,
-                counts_old: old == Old::Removed,
+                counts_old,
                 path: volume.path.clone(),
+                others: volume.others.clone(),
             }))
         })?;
         room = room.max(enough);
@@ -226,7 +239,7 @@ fn check(
 fn judge(volume: &Volume, free: u64, old: Old) -> Option<Room> {
     let (before, most) = (volume.need.before_the_swap(), volume.need.at_most());
     let without_earlier = free.saturating_add(volume.earlier);
-    let without_old = without_earlier.saturating_add(volume.present);
+    let without_old = volume.without_old(free);
     match old {
         Old::Kept if free >= most => Some(Room::Enough),
         Old::Kept => None,
@@ -249,6 +262,7 @@ fn volumes(
         let (path, device) = nearest(dir).map_err(SstError::io("look at", dir))?;
         let volume = volumes.entry(device).or_insert_with(|| Volume {
             path,
+            others: Vec::new(),
             need: Need::default(),
             earlier: 0,
             taken_back: 0,
@@ -259,7 +273,13 @@ fn volumes(
     };
     let device = |dir: &Path| nearest(dir).map(|(_, device)| device);
     for (dir, need) in needs(layout, destination, backup, device)? {
-        volume_of(&dir, &|volume| volume.need.add(need))?;
+        volume_of(&dir, &|volume| {
+            let is_new = !dir.starts_with(&volume.path) && !volume.others.contains(&dir);
+            if is_new && need != Need::default() {
+                volume.others.push(dir.clone());
+            }
+            volume.need.add(need);
+        })?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
         let [earlier, taken_back] =
@@ -284,14 +304,16 @@ fn needs(
     let own = device(&layout.datadir).map_err(SstError::io("look at", &layout.datadir))?;
     // What cannot be looked at is reported by the caller.
     let is_elsewhere = |dir: &Path| device(dir).is_ok_and(|device| device != own);
-    let Places { files, dirs, redo: donors_redo } = &backup.places;
+    let Places { files, dirs, redo: donors_redo, since_checkpoint } = &backup.places;
     let mut data = backup.disk;
     let mut needs = Vec::new();
     let is_data = |place: &&KindDir| matches!(place.kind, Kind::Data(_));
-    // In the reserve of the data directory's own file system, it is included.
-    if let Some(home) = layout.outside.iter().find(is_data).filter(|home| is_elsewhere(&home.dir)) {
-        needs.push((home.dir.clone(), Need { data: TEMPORARY, ..Need::default() }));
-    }
+    // The second start has the usual one, which the reserve of the data directory's own file system includes.
+    let home = layout.outside.iter().find(is_data).filter(|home| is_elsewhere(&home.dir));
+    let usual = if home.is_some() { TEMPORARY } else { 0 };
+    let temporary =
+        Need { data: usual, start: backup.temporary.saturating_sub(TEMPORARY), ..Need::default() };
+    needs.push((home.map_or_else(|| layout.datadir.clone(), |home| home.dir.clone()), temporary));
     for place in &layout.outside {
         let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
         let disk = of_kind.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
@@ -310,22 +332,28 @@ fn needs(
             needs.push((dir.to_owned(), Need { data: *disk, ..Need::default() }));
         }
     }
-    let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
-    let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
-    // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
-    let of_start = backup.redo.min(MARIADB_REDO);
-    // A server whose log has another size creates it beside that one.
-    let beside = if backup.redo > of_start { of_start } else { 0 };
-    let (arriving, of_start) = match is_elsewhere(&redo_dir) {
-        true => (of_start - beside, of_start),
-        false => (0, 0),
+    let dir_of = |kind: &Kind| {
+        let outside = layout.outside.iter().find(|place| place.kind == *kind);
+        outside.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone())
     };
-    needs.push((redo_dir, Need { data: beside, arriving, redo: backup.redo }));
+    // A server with another number of undo tablespaces removes those that it finds, and then creates its own.
+    let of_undo = files.iter().filter(|(name, _)| Kind::Undo.has(name.as_ref()));
+    let sent = of_undo.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
+    let created = backup.undo.saturating_sub(sent);
+    needs.push((dir_of(&Kind::Undo), Need { trial: created, start: created, ..Need::default() }));
+    let redo_dir = dir_of(&Kind::Redo);
+    // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
+    let trial = backup.redo.min(MARIADB_REDO);
+    let there = if is_elsewhere(&redo_dir) { trial } else { 0 };
+    // A server whose log has another size creates it beside that one.
+    let beside = if backup.redo > trial { trial } else { 0 };
+    let start = backup.redo.saturating_add(beside);
+    needs.push((redo_dir, Need { trial, start, ..Need::default() }));
     // An earlier donor does not state the size of its log, which then is probably that of this node.
     let arriving = if *donors_redo == 0 { backup.redo } else { *donors_redo };
-    let arriving = arriving.min(backup.disk / REDO_SHARE);
+    let arriving = arriving.min(backup.disk / REDO_SHARE).max(since_checkpoint.unwrap_or_default());
     let data = data.saturating_add(SLACK);
-    needs.push((layout.datadir.clone(), Need { data, arriving, redo: of_start }));
+    needs.push((layout.datadir.clone(), Need { data, arriving, trial: there, start: there }));
     Ok(needs)
 }
 
@@ -346,9 +374,10 @@ fn nearest(dir: &Path) -> io::Result<(PathBuf, u64)> {
 mod tests {
     use super::*;
 
-    fn volume(data: u64, arriving: u64, redo: u64) -> Volume {
-        let need = Need { data, arriving, redo };
-        Volume { path: "/d".into(), need, earlier: 3, taken_back: 0, present: 5 }
+    fn volume(data: u64, arriving: u64, start: u64) -> Volume {
+        let need = Need { data, arriving, trial: 0, start };
+        let (path, others) = ("/d".into(), Vec::new());
+        Volume { path, others, need, earlier: 3, taken_back: 0, present: 5 }
     }
 
     #[test]
@@ -375,18 +404,32 @@ mod tests {
         // With keep-old=no the present data makes way for it, after the swap.
         assert_eq!(judge(&log_is_larger, 5, Old::Removed), Some(Room::Enough));
         assert_eq!(judge(&volume(4, 6, 1), 9, Old::Kept), None);
+        // The second start comes before the swap.
+        let mut has_trial = log_is_larger;
+        has_trial.need.trial = 3;
+        assert_eq!(judge(&has_trial, 6, Old::Removed), Some(Room::WithoutEarlier));
     }
 
     #[test]
     fn what_a_start_creates_needs_room_where_it_creates_it() {
         use crate::contract::args::Product;
+        const MIB: u64 = 1 << 20;
         let folder = tempfile::tempdir().unwrap();
-        let [home, log] = ["home", "log"].map(|name| folder.path().join(name));
+        let [home, log, undo] = ["home", "log", "undo"].map(|name| folder.path().join(name));
         let place = |kind, dir: &PathBuf| KindDir { kind, dir: dir.clone() };
-        let outside = vec![place(Kind::Data(Vec::new()), &home), place(Kind::Redo, &log)];
+        let outside = vec![
+            place(Kind::Data(Vec::new()), &home),
+            place(Kind::Redo, &log),
+            place(Kind::Undo, &undo),
+        ];
         let layout = Layout { outside, ..Layout::of(folder.path()).unwrap() };
-        let (places, redo) = (Places::default(), 24 << 20);
-        let backup = OfferedBackup { bytes: 0, disk: 0, places, redo, position: None, key: None };
+        let files = [("undo001".to_owned(), 9 * MIB), ("undo002".to_owned(), 9 * MIB)].into();
+        let places = Places { files, since_checkpoint: Some(20 * MIB), ..Places::default() };
+        let (redo, undos, temporary) = (24 * MIB, 40 * MIB, 50 * MIB);
+        let (bytes, disk) = (18 * MIB, 18 * MIB);
+        let (position, key) = (None, None);
+        let backup =
+            OfferedBackup { bytes, disk, places, redo, undo: undos, temporary, position, key };
         let destination = Destination::of(&layout, Product::MariaDb);
         let need = |dirs: &[&Path], device: &dyn Fn(&Path) -> u64| {
             let needs = needs(&layout, &destination, &backup, |dir| Ok(device(dir))).unwrap();
@@ -395,16 +438,26 @@ mod tests {
             of_dirs.for_each(|(_, need)| all.add(*need));
             all
         };
-        let all = [folder.path(), &home, &log];
+        let all = [folder.path(), &home, &log, &undo];
         let own = |dir: &Path| all.iter().position(|known| *known == dir).unwrap() as u64;
-        assert_eq!(need(&[&home], &own).data, (12 << 20) + OWN);
+        // The second start has the usual temporary tablespace.
+        let of_home = Need { data: 12 * MIB + OWN, start: 38 * MIB, ..Need::default() };
+        assert_eq!(need(&[&home], &own), of_home);
         // The log of the second start is still there when the server creates its own.
-        let of_log = Need { data: (16 << 20) + OWN, arriving: 0, redo };
+        let of_log = Need { data: OWN, arriving: 0, trial: 16 * MIB, start: 40 * MIB };
         assert_eq!(need(&[&log], &own), of_log);
-        let of_datadir = Need { data: SLACK, arriving: 0, redo: 16 << 20 };
+        // Those of the donor, or this node's own.
+        let of_undo = Need { data: 18 * MIB + OWN, arriving: 0, trial: 22 * MIB, start: 22 * MIB };
+        assert_eq!(need(&[&undo], &own), of_undo);
+        let of_datadir = Need { data: SLACK, arriving: 20 * MIB, trial: 16 * MIB, start: 16 * MIB };
         assert_eq!(need(&[&layout.datadir], &own), of_datadir);
         // On one file system, nothing counts twice.
-        let of_all = Need { data: SLACK + (16 << 20), arriving: 0, redo };
+        let of_all = Need {
+            data: 18 * MIB + SLACK,
+            arriving: 20 * MIB,
+            trial: 38 * MIB,
+            start: (40 + 22 + 38) * MIB,
+        };
         assert_eq!(need(&all, &|_| 1), of_all);
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xb_process::can_confine;
-use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
+use xb_server::{cause_in_log, end_of_log, private_args, socket_in};
 
 use super::destination::Destination;
 use super::free_space::{TEMPORARY, free_bytes};
@@ -25,7 +25,7 @@ use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
 use crate::session::backup_program::{key_words, option, server_words};
-use crate::session::temp_dir::WorkFolder;
+use crate::session::temp_dir::{WorkFolder, without_path};
 use crate::swap::{NEW, START, WORK_DIR, list, make_dir, may_exist, remove_tree};
 
 /// Record of the version that the data directory is for. It stays in the data directory, unless the
@@ -87,12 +87,19 @@ pub(super) fn get_ready(context: &Context) -> Result<Option<PathBuf>, SstError> 
     Ok(program)
 }
 
-/// Makes the directory for small files, and checks that there is room for them.
+/// Makes the directory for small files, and checks that there is room for them, and that the server can make its temporary
+/// files where it has these.
 ///
 /// # Errors
-/// [`SstError::NoTmpdir`].
+/// [`SstError::NoServerTmpdir`]; [`SstError::NoTmpdir`].
 pub(crate) fn check_tmpdir(context: &Context) -> Result<WorkFolder, SstError> {
-    let work = work_folder(context, &context.layout.datadir)?;
+    let of_server = context.settings.server_tmpdir.clone();
+    let of_server = context.layout.datadir.join(of_server.unwrap_or_else(std::env::temp_dir));
+    tempfile::tempfile_in(&of_server).map_err(|error| {
+        // The path is in the message already.
+        SstError::NoServerTmpdir { path: of_server, source: without_path(&error) }
+    })?;
+    let work = work_folder(context)?;
     let path = work.path().join("room");
     let write = || {
         let mut file = std::fs::File::create_new(&path)?;
@@ -173,9 +180,8 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// Makes the directory for small files. If nothing else can be written, `data` is where they are.
-fn work_folder(context: &Context, data: &Path) -> Result<WorkFolder, SstError> {
-    let tmpdir = context.settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(data));
+fn work_folder(context: &Context) -> Result<WorkFolder, SstError> {
+    let tmpdir = context.settings.tmpdir.as_deref();
     WorkFolder::make(context.args.role, tmpdir, &context.layout.datadir)
 }
 
@@ -247,7 +253,7 @@ fn on(
     data: &Path,
 ) -> Result<(), SstError> {
     let Context { args, settings, layout, error_log, .. } = context;
-    let work = work_folder(context, data.parent().unwrap_or(data))?;
+    let work = work_folder(context)?;
     let is_mariadb = args.product == Product::MariaDb;
     let sql = Statements::write(work.path(), args, settings.second_start.reset_replica)?;
     let before = names(data)?;

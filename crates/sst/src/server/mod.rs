@@ -5,5 +5,6 @@ pub(crate) mod data_size;
 pub(crate) mod gcache;
 pub(crate) mod import_watch;
 pub(crate) mod keep_replicating;
+pub(crate) mod redo_log;
 pub(crate) mod sql;
 pub(crate) mod systemd_notify;

@@ -3,18 +3,18 @@
 use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::{Args, Product, Role};
-use crate::contract::error_log::ErrorLog;
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
 use crate::server::backup_version;
 use xb_wire::{
     Announcement, BindError, Certificates, Donor, Event, HostPort, Joiner, Limits, Listener,
-    Observer, Outgoing, Security, TlsMode, connect as connect_to,
+    Observer, Outgoing, Security, TlsMode, TransferError, connect as connect_to,
 };
 
 /// Certificates that Percona's server creates in its data directory.
@@ -45,9 +45,29 @@ fn limits(settings: &Settings) -> Limits {
     limits
 }
 
+/// The last donor that a joiner has refused, and why. Other programs that reach the port are none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastRefusal(Arc<Mutex<Option<String>>>);
+
+impl LastRefusal {
+    fn note(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    /// Returns the cause why no donor was accepted.
+    pub(crate) fn cause(&self, error: TransferError) -> SstError {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(what) => SstError::RefusedDonor { what, then: Box::new(error.into()) },
+            None => error.into(),
+        }
+    }
+}
+
 /// Logs the transport's events. On the donor, a failure also ends the backup, which may produce no
 /// output at that moment.
-fn observer(role: Role, error_log: ErrorLog, cancel: CancelToken) -> Observer {
+fn observer(context: &Context, refused: LastRefusal) -> Observer {
+    let Context { args, error_log, cancel, .. } = context;
+    let (role, error_log, cancel) = (args.role, error_log.clone(), cancel.clone());
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
@@ -57,7 +77,13 @@ fn observer(role: Role, error_log: ErrorLog, cancel: CancelToken) -> Observer {
                 std::thread::spawn(move || cancel.cancel(CancelReason::Elsewhere));
             }
         }
-        Event::RejectedPeer { .. } | Event::Lost { .. } => error_log.warn(event),
+        Event::RejectedPeer { peer, what, spoke } => {
+            error_log.warn(event);
+            if *spoke {
+                refused.note(format!("{what} (connection from {peer})"));
+            }
+        }
+        Event::Lost { .. } => error_log.warn(event),
         event => error_log.info(event),
     })
 }
@@ -158,7 +184,10 @@ fn perconas(datadir: &Path) -> Result<Option<Certificates>, SstError> {
 }
 
 /// Listens on the address that the server gives.
-pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstError> {
+pub(crate) fn listen(
+    context: &Context,
+    refused: &LastRefusal,
+) -> Result<(Listener, CancelHook), SstError> {
     let address: HostPort = context
         .args
         .address
@@ -170,7 +199,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         secret: has_secret(&context.args),
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.error_log.clone(), context.cancel.clone()),
+        observer: observer(context, refused.clone()),
         ..Joiner::default()
     };
     match Listener::bind(&address, joiner.clone()) {
@@ -200,7 +229,7 @@ pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Canc
         security: security(context)?,
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.error_log.clone(), context.cancel.clone()),
+        observer: observer(context, LastRefusal::default()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

@@ -45,10 +45,7 @@ impl WorkFolder {
         let failed = |dir: &Path| {
             let path = dir.to_owned();
             |source: io::Error| {
-                // The path is in the message already.
-                let text = source.to_string();
-                let plain = text.split(" at path ").next().unwrap_or(&text).to_owned();
-                let source = io::Error::new(source.kind(), plain);
+                let source = without_path(&source);
                 SstError::NoTmpdir { what: "create a directory in", path, source }
             }
         };
@@ -72,6 +69,13 @@ impl WorkFolder {
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Returns the error without a path in it, for messages that have the path already.
+pub(crate) fn without_path(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    let plain = text.split(" at path ").next().unwrap_or(&text).to_owned();
+    io::Error::new(error.kind(), plain)
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

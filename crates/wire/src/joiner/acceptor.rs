@@ -116,17 +116,18 @@ impl Shared {
         let cancelled = || self.has_ended() || pending.is_evicted();
         let wake = &pending.wake;
         let waiting = WaitContext { wake, cancelled: &cancelled, limits: &self.limits };
+        let spoke = || pending.has_spoken();
         let opened = match receive(socket, self.tls.as_ref(), waiting, || pending.spoke()) {
             Ok(opened) => opened,
             Err(RejectedPeer::Cancelled) => {
                 if pending.is_evicted() && !self.has_ended() {
                     let what = "it did not identify itself before newer connections arrived";
-                    self.tell_of_stranger(peer, what.to_owned());
+                    self.tell_of_stranger(peer, what.to_owned(), spoke());
                 }
                 return;
             }
             Err(RejectedPeer::Invalid(what)) => {
-                self.tell_of_stranger(peer, what);
+                self.tell_of_stranger(peer, what, spoke());
                 return;
             }
         };
@@ -150,19 +151,19 @@ impl Shared {
                 if link.queue(Message::Stop(stop).write().into()).is_ok() {
                     link.close(wake, Instant::now() + self.limits.farewell);
                 }
-                self.tell_of_stranger(peer, what);
+                self.tell_of_stranger(peer, what, true);
             }
         }
     }
 
     /// Logs a refused connection; limited, so that repeated attempts cannot fill the log.
-    fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
+    fn tell_of_stranger(&self, peer: SocketAddr, mut what: String, spoke: bool) {
         let told = self.rejections_logged.fetch_add(1, Relaxed);
         if told == MAX_REPORTED {
             what.push_str("; further refusals are not logged");
         }
         if told <= MAX_REPORTED {
-            self.observer.tell(&Event::RejectedPeer { peer, what });
+            self.observer.tell(&Event::RejectedPeer { peer, what, spoke });
         }
     }
 

@@ -29,6 +29,11 @@ impl PendingPeer {
         self.has_spoken.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether the donor's first line was valid.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.has_spoken.load(Ordering::Relaxed)
+    }
+
     /// Returns whether it was closed to make room.
     pub(super) fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Acquire)
@@ -39,8 +44,7 @@ impl PendingPeers {
     /// Adds a connection. Above the limit the oldest silent one is evicted, or the oldest of all.
     pub(super) fn insert(&mut self, pending: Arc<PendingPeer>) {
         if self.0.len() >= MAX_PENDING_PEERS {
-            let is_silent =
-                |pending: &Arc<PendingPeer>| !pending.has_spoken.load(Ordering::Relaxed);
+            let is_silent = |pending: &Arc<PendingPeer>| !pending.has_spoken();
             let gone = self.0.remove(self.0.iter().position(is_silent).unwrap_or(0));
             gone.is_evicted.store(true, Ordering::Release);
             gone.wake.wake();

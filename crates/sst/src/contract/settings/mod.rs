@@ -1,11 +1,11 @@
 //! The operator's settings, under the stock option names where these exist.
 
+mod created_files;
 mod delta_wish;
 mod error;
 mod keys;
 mod own_files;
 mod reader;
-mod redo_log;
 mod second_start;
 mod stock;
 #[cfg(test)]
@@ -19,12 +19,12 @@ use std::time::Duration;
 use xb_compressor::Compression;
 use xb_process::LockGuard;
 
+pub use self::created_files::{CreatedTablespaces, RedoLog};
 pub use self::delta_wish::DeltaWish;
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
 pub(crate) use self::keys::key_file;
 use self::reader::Reader;
-pub use self::redo_log::RedoLog;
 pub use self::second_start::SecondStart;
 pub use self::tls::{Tls, TlsFiles, Verify};
 use crate::contract::args::{Args, Product};
@@ -84,6 +84,8 @@ pub struct Settings {
     pub extra_port: Option<u16>,
     /// Directory for temporary files.
     pub tmpdir: Option<PathBuf>,
+    /// The server's own one.
+    pub server_tmpdir: Option<PathBuf>,
     /// Behaviour when a slow transfer blocks a locked server.
     pub locks: LockGuard,
     /// Names that stay in the data directory.
@@ -98,6 +100,8 @@ pub struct Settings {
     pub space_check: bool,
     /// Size of the redo log that the server creates.
     pub redo_log: RedoLog,
+    /// Tablespaces that the server creates.
+    pub created_tablespaces: CreatedTablespaces,
     /// Whether a donor may change its server's `wsrep_sst_method` for the time of the backup.
     pub keep_replicating: bool,
     /// Start of a joiner's server on the received data.
@@ -173,6 +177,7 @@ impl Settings {
             login: read.text("wsrep-sst-auth")?.map_or(login, |text| Login::parse(text.as_ref())),
             extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
+            server_tmpdir: read.server_tmpdir(),
             locks: read.locks()?,
             keep: read.keep(percona)?,
             lower_case_names: read.lower_case_names(),
@@ -180,6 +185,7 @@ impl Settings {
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             redo_log: read.redo_log(),
+            created_tablespaces: read.created_tablespaces(),
             keep_replicating: read.switch("keep-replicating", true)?,
             second_start: read.second_start()?,
             time: read.switch("time", false)?,

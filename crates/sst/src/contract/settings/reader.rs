@@ -113,11 +113,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the first directory: servers accept a list.
+    /// Returns the directory for small files. That of the server's command line counts before that of its groups.
     pub(super) fn tmpdir(&self) -> Option<PathBuf> {
-        let list = self.files.any_path("tmpdir")?;
-        let first = list.as_os_str().as_bytes().split(|byte| *byte == b':').next()?;
-        (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
+        let own = self.files.transfer("tmpdir").filter(|value| !value.is_empty());
+        own.map_or_else(|| self.server_tmpdir(), first_dir)
+    }
+
+    /// Returns the directory in which the server has its temporary files.
+    pub(super) fn server_tmpdir(&self) -> Option<PathBuf> {
+        self.server("tmpdir").and_then(first_dir)
     }
 
     /// Returns the value of an option in `[sst]`.
@@ -176,6 +180,12 @@ impl Reader<'_> {
             _ => Err(value(name, "expected yes or no")),
         }
     }
+}
+
+/// Returns the first directory of a list, which servers accept.
+fn first_dir(list: &OsStr) -> Option<PathBuf> {
+    let first = list.as_bytes().split(|byte| *byte == b':').next()?;
+    (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
 }
 
 fn parse_number(

@@ -30,6 +30,20 @@ fn of_a_list_of_folders_the_first_counts() {
     let settings = read(&[("mysqld/tmpdir", "/fast:/slow")]).unwrap();
     assert_eq!(settings.tmpdir, Some("/fast".into()));
     assert_eq!(settings.locks.spool_dir, Some("/fast".into()));
+    let of_transfer = read(&[("mysqld/tmpdir", "/fast:/slow"), ("tmpdir", "/small")]).unwrap();
+    assert_eq!(of_transfer.tmpdir, Some("/small".into()));
+    assert_eq!(of_transfer.server_tmpdir, Some("/fast".into()));
+    // A command line precedes the option files.
+    let words = "--role joiner --address h --datadir /d --mysqld-args --tmpdir=/line";
+    let words: Vec<_> = words.split(' ').map(OsString::from).collect();
+    let args = Args::parse(&words).unwrap();
+    let own = ("mysqld".to_owned(), "tmpdir".to_owned(), Some("/fast".into()));
+    let files = OptionFiles::new([own], args.product, None);
+    let settings = Settings::read(&args, &files, None, 2).unwrap();
+    assert_eq!(
+        (settings.tmpdir, settings.server_tmpdir),
+        (Some("/line".into()), Some("/line".into()))
+    );
 }
 
 #[test]
