@@ -45,7 +45,7 @@ pub use announce::address::HostPort;
 pub use announce::secret::{Fingerprint, Secret};
 pub use announce::{Announcement, AnnouncementError, Protection};
 pub use counters::{Counters, Snapshot};
-pub use donor::{Donor, Outgoing, Questions, QuestionsWaker, ReplyWait, connect};
+pub use donor::{Donor, Outgoing, Questions, QuestionsWaker, ReplyWait, connect, decline};
 pub use error::{BindError, SecurityError, TransferError};
 pub use event::{Event, Observer};
 pub use joiner::{Answers, Incoming, Joiner, Listener, Offered, Receipt, Refusal};

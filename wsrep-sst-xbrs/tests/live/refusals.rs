@@ -209,6 +209,13 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     let (_, joiner) = scene.refused();
     assert!(joiner.contains("the other node will reject this node's certificate"), "{joiner}");
 
+    // A joiner without certificates, of which the donor must check one.
+    set(&scene, &one, "");
+    let (donor, joiner) = scene.refused();
+    let why = "ssl-mode requires a check of the joiner's certificate, but the joiner has none";
+    begins(&donor, "donor", why);
+    begins(&joiner, "joiner", &format!("the donor gave up: {why}"));
+
     // No certificates, and a wrong secret.
     set(&scene, "", "");
     let wrong = scene.cluster.scratch().join("bin/wrong-secret");

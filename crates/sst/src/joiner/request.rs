@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::free_space::TEMPORARY;
+use super::second_start;
 use crate::cancel::CancelHook;
 use crate::context::Context;
 use crate::contract::position::Position;
@@ -43,10 +43,12 @@ pub(super) struct OfferedBackup {
     pub(super) places: Places,
     /// The redo log that this node's server creates.
     pub(super) redo: u64,
+    /// That of the second start.
+    pub(super) trial_redo: u64,
     /// Its undo tablespaces, if it makes new ones.
     pub(super) undo: u64,
-    /// Its temporary tablespace.
-    pub(super) temporary: u64,
+    /// Its temporary tablespace, and what else it creates beside the system tablespace.
+    pub(super) beside_system: u64,
     /// Position of the donor, if it states one.
     pub(super) position: Option<Position>,
     /// Key of the donor's hashes, if it can leave out blocks that this node has.
@@ -97,13 +99,15 @@ fn read_offer(
         TransferKind::Ist => position.map(Transfer::Ist).ok_or(OfferError::Damaged),
         TransferKind::Full { bytes, disk, places, .. } => {
             let created = &context.settings.created_tablespaces;
+            let redo = context.settings.redo_log.bytes(product, server_version);
             Ok(Transfer::Full(OfferedBackup {
                 bytes,
                 disk,
                 places,
-                redo: context.settings.redo_log.bytes(product, server_version),
+                redo,
+                trial_redo: second_start::redo_of(product, redo),
                 undo: created.undo_bytes(product, server_version),
-                temporary: created.temporary.unwrap_or(TEMPORARY),
+                beside_system: created.beside_system_bytes(product),
                 position,
                 key,
             }))

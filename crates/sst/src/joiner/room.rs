@@ -13,7 +13,6 @@ use super::free_space::{TEMPORARY, free_bytes};
 use super::present_data::PresentData;
 use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
-use super::second_start::MARIADB_REDO;
 use super::{acceptance, relocate};
 use crate::context::Context;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
@@ -311,9 +310,12 @@ fn needs(
     // The second start has the usual one, which the reserve of the data directory's own file system includes.
     let home = layout.outside.iter().find(is_data).filter(|home| is_elsewhere(&home.dir));
     let usual = if home.is_some() { TEMPORARY } else { 0 };
-    let temporary =
-        Need { data: usual, start: backup.temporary.saturating_sub(TEMPORARY), ..Need::default() };
-    needs.push((home.map_or_else(|| layout.datadir.clone(), |home| home.dir.clone()), temporary));
+    let beside = Need {
+        data: usual,
+        start: backup.beside_system.saturating_sub(TEMPORARY),
+        ..Need::default()
+    };
+    needs.push((home.map_or_else(|| layout.datadir.clone(), |home| home.dir.clone()), beside));
     for place in &layout.outside {
         let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
         let disk = of_kind.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
@@ -343,7 +345,7 @@ fn needs(
     needs.push((dir_of(&Kind::Undo), Need { trial: created, start: created, ..Need::default() }));
     let redo_dir = dir_of(&Kind::Redo);
     // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
-    let trial = backup.redo.min(MARIADB_REDO);
+    let trial = backup.trial_redo;
     let there = if is_elsewhere(&redo_dir) { trial } else { 0 };
     // A server whose log has another size creates it beside that one.
     let beside = if backup.redo > trial { trial } else { 0 };
@@ -425,11 +427,21 @@ mod tests {
         let layout = Layout { outside, ..Layout::of(folder.path()).unwrap() };
         let files = [("undo001".to_owned(), 9 * MIB), ("undo002".to_owned(), 9 * MIB)].into();
         let places = Places { files, since_checkpoint: Some(20 * MIB), ..Places::default() };
-        let (redo, undos, temporary) = (24 * MIB, 40 * MIB, 50 * MIB);
+        let (redo, trial_redo) = (24 * MIB, 16 * MIB);
+        let (undo_bytes, beside_system) = (40 * MIB, 50 * MIB);
         let (bytes, disk) = (18 * MIB, 18 * MIB);
         let (position, key) = (None, None);
-        let backup =
-            OfferedBackup { bytes, disk, places, redo, undo: undos, temporary, position, key };
+        let backup = OfferedBackup {
+            bytes,
+            disk,
+            places,
+            redo,
+            trial_redo,
+            undo: undo_bytes,
+            beside_system,
+            position,
+            key,
+        };
         let destination = Destination::of(&layout, Product::MariaDb);
         let need = |dirs: &[&Path], device: &dyn Fn(&Path) -> u64| {
             let needs = needs(&layout, &destination, &backup, |dir| Ok(device(dir))).unwrap();

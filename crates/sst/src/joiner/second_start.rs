@@ -51,7 +51,7 @@ const IN_DOUBT: &str = " prepared transactions! ";
 /// Option of MariaDB's server to roll such transactions back.
 const ROLL_BACK: &str = "--tc-heuristic-recover=ROLLBACK";
 /// Size of the redo log, in bytes, that a MariaDB server may create here.
-pub(super) const MARIADB_REDO: u64 = 16 << 20;
+const MARIADB_REDO: u64 = 16 << 20;
 /// Options of this start that both products know.
 const OF_EITHER_FAMILY: [&str; 9] = [
     "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
@@ -111,6 +111,14 @@ pub(crate) fn check_tmpdir(context: &Context) -> Result<WorkFolder, SstError> {
     let what = "write 1 MiB in";
     write().map_err(|source| SstError::NoTmpdir { what, path: work.path().to_owned(), source })?;
     Ok(work)
+}
+
+/// Returns the size in bytes of the redo log here, if that of the node's server is `redo`.
+pub(super) fn redo_of(product: Product, redo: u64) -> u64 {
+    match product {
+        Product::MariaDb => redo.min(MARIADB_REDO),
+        Product::Percona => redo,
+    }
 }
 
 fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
@@ -411,7 +419,7 @@ fn mariadb_args(
     let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
     // The server makes its log as large as it is set. This start needs no more room than that one.
-    let log = settings.redo_log.bytes(args.product, None).min(MARIADB_REDO);
+    let log = redo_of(args.product, settings.redo_log.bytes(args.product, None));
     words.push(format!("--innodb-log-file-size={log}").into());
     let fixed = [
         // The server's command line may have it where an option file turns it off.

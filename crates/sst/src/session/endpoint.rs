@@ -1,5 +1,6 @@
 //! The connection, set up according to settings and server.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::error::SstError;
 use crate::server::backup_version;
 use xb_wire::{
     Announcement, BindError, Certificates, Donor, Event, HostPort, Joiner, Limits, Listener,
-    Observer, Outgoing, Security, TlsMode, TransferError, connect as connect_to,
+    Observer, Outgoing, Security, TlsMode, TransferError, connect as connect_to, decline,
 };
 
 /// Certificates that Percona's server creates in its data directory.
@@ -224,14 +225,22 @@ pub(crate) fn listen(
 pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
         .map_err(SstError::Request)?;
+    // The joiner cannot know what differs on this node.
+    let tell = |why: &dyn Display| decline(&announcement, &why.to_string());
     let (cancel, hooked) = for_wire(&context.cancel);
     let donor = Donor {
-        security: security(context)?,
+        security: security(context).inspect_err(|error| tell(error))?,
         limits: limits(&context.settings),
         cancel,
         observer: observer(context, LastRefusal::default()),
     };
-    Ok((connect_to(&announcement, offer, donor)?, hooked))
+    let connected = connect_to(&announcement, offer, donor).inspect_err(|error| {
+        // Others are errors of a connection, or of the joiner.
+        if let TransferError::Security(error) = error {
+            tell(error);
+        }
+    });
+    Ok((connected?, hooked))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ mod rate_limit;
 mod session;
 mod state;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,9 +32,13 @@ use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK, QUESTIONS_SINCE};
 use crate::limits::{Limits, MAX_OFFER};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
+use crate::protocol::banner::{Banner, BannerKind};
 use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
+
+/// Time limit of each step of [`decline`].
+const DECLINE: Duration = Duration::from_secs(5);
 
 /// Configuration of the donor's side.
 #[derive(Debug, Clone, Default)]
@@ -129,6 +134,22 @@ pub fn connect(
     outgoing.await_answer()?;
     outgoing.spawn_rest()?;
     Ok(outgoing)
+}
+
+/// Tells the joiner that sent the announcement that this donor cannot connect to it, and why: it does not know its own side
+/// of what differs. An attempt, without a result.
+pub fn decline(announcement: &Announcement, reason: &str) {
+    let (min_version, max_version) = Limits::default().versions();
+    let kind = BannerKind::No(reason.to_owned());
+    let line = Banner { min_version, max_version, kind }.write();
+    let address = announcement.address();
+    let targets = (address.host(), address.port()).to_socket_addrs();
+    for target in targets.into_iter().flatten() {
+        if let Ok(mut socket) = TcpStream::connect_timeout(&target, DECLINE) {
+            let _ = socket.set_write_timeout(Some(DECLINE)).and_then(|()| socket.write_all(&line));
+            return;
+        }
+    }
 }
 
 /// The sending end of a transfer. Dropping it without [`Outgoing::finish`] aborts the transfer.

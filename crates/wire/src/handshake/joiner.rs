@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Established, LineError, WaitContext, nonce, read_line, read_message, within};
 use crate::link::{Link, LinkError};
+use crate::printable::printable;
 use crate::protocol::banner::{self, Banner, BannerKind};
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{Hello, Message};
@@ -22,6 +23,8 @@ pub(crate) struct DonorHello {
 pub(crate) enum RejectedPeer {
     /// It does not behave as a donor. It is logged.
     Invalid(String),
+    /// It is a donor that cannot connect. It is logged.
+    Declines(String),
     /// This side is ending.
     Cancelled,
 }
@@ -109,7 +112,10 @@ fn their_nonce(
         BannerKind::Go { .. } => {
             Ok(Err("the donor is set to plain, but the joiner requires TLS".to_owned()))
         }
-        BannerKind::No(_) => Err(RejectedPeer::Invalid("it refused the connection".to_owned())),
+        BannerKind::No(reason) => {
+            let reason = printable(&reason, 300);
+            Err(RejectedPeer::Declines(format!("the donor gave up: {reason}")))
+        }
     }
 }
 

@@ -130,6 +130,10 @@ impl Shared {
                 self.tell_of_stranger(peer, what, spoke());
                 return;
             }
+            Err(RejectedPeer::Declines(what)) => {
+                self.tell_of_stranger(peer, what, true);
+                return;
+            }
         };
         let Established { mut link, inbound, what: introduced, .. } = opened;
         let connection = introduced.hello.connection;

@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use super::relay::{Fate, How, Relay};
 use super::support::{LONG, ReceivedEvents, donor, joiner, listen, noise, receive, send};
 use xb_testkit::flood::Flood;
-use xb_wire::{Announcement, Security, TransferError, connect};
+use xb_wire::{Announcement, Security, TransferError, connect, decline};
 
 /// Returns the joiner's answer to a peer that begins with `bytes`.
 fn answer_to(bytes: &[u8], to: std::net::SocketAddr) -> String {
@@ -51,6 +51,21 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
     });
     told.wait_for("data that is not TLS", 1);
     told.wait_for("HTTP client", 1);
+}
+
+#[test]
+fn a_donor_that_cannot_connect_says_why() {
+    let told = ReceivedEvents::default();
+    let mut joiner = joiner(Security::OneTime);
+    joiner.observer = told.observer();
+    let (listener, announcement) = listen(joiner);
+    decline(&announcement, "no certificates \u{1b}[31m here");
+    told.wait_for("the donor gave up: no certificates \\u{1b}[31m here", 1);
+    // Another donor may come.
+    std::thread::scope(|scope| {
+        let _ = scope.spawn(|| connect(&announcement, b"", donor(Security::OneTime)));
+        listener.accept(LONG).unwrap().refuse("enough");
+    });
 }
 
 #[test]

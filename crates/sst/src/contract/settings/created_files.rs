@@ -6,6 +6,10 @@ use super::reader::{Reader, parse_size};
 use crate::contract::args::Product;
 
 const MIB: u64 = 1 << 20;
+/// Usual first size of the temporary tablespace, in bytes.
+const TEMPORARY: u64 = 12 * MIB;
+/// Size of the doublewrite files of MySQL's servers, in bytes: those of 9.7.
+const DOUBLEWRITE: u64 = 16 * MIB;
 /// First size of an undo tablespace of MariaDB, in bytes.
 const UNDO: u64 = 10 * MIB;
 /// The largest number of them that a server accepts.
@@ -68,6 +72,16 @@ impl CreatedTablespaces {
             // With one, the server has none.
             (Product::Percona, _) | (_, 1) => 0,
             (Product::MariaDb, number) => number.min(MOST_UNDO) * UNDO,
+        }
+    }
+
+    /// Returns the first size of what the server creates beside the system tablespace, in bytes.
+    #[must_use]
+    pub fn beside_system_bytes(&self, product: Product) -> u64 {
+        let temporary = self.temporary.unwrap_or(TEMPORARY);
+        match product {
+            Product::MariaDb => temporary,
+            Product::Percona => temporary.saturating_add(DOUBLEWRITE),
         }
     }
 }
@@ -134,6 +148,11 @@ mod tests {
             assert_eq!(undo(Some(number), maria, Some("10.11.19")), mib);
         }
         assert_eq!(undo(Some(4), percona, Some("8.0.36")), 0);
+        let beside = |temporary, product| {
+            CreatedTablespaces { undo: None, temporary }.beside_system_bytes(product) / MIB
+        };
+        assert_eq!([beside(None, maria), beside(Some(50 * MIB), maria)], [12, 50]);
+        assert_eq!([beside(None, percona), beside(Some(50 * MIB), percona)], [28, 66]);
         let huge = log(Some(u64::MAX), Some(3), None);
         assert_eq!(huge.bytes(percona, None), u64::MAX);
     }
