@@ -1,4 +1,4 @@
-//! Restores on a file system that is shut down, as by a power loss, and mounted again (as root).
+//! Backups and restores on a file system that is shut down, as by a power loss, and mounted again (as root).
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -161,5 +161,32 @@ fn restored_files_survive_a_power_loss() {
     assert!(!again.stderr_text().contains("already there"), "{again:?}");
     if again.code() == 0 {
         scene.same();
+    }
+}
+
+/// Small objects pass through the page cache, and large ones past it, whole or in parts.
+#[test]
+fn a_backup_in_a_folder_survives_a_power_loss() {
+    let scratch = Scratch::new();
+    let Some(mut disk) = Disk::mount(&scratch) else {
+        xb_testkit::skipped("no loop device can be mounted here");
+        return;
+    };
+    let stream = small_backup(9, 24 * MIB);
+    let place = format!("file://{}", disk.at.display());
+    let run = |words: &[&str], name: &str| {
+        let program = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
+        program.args(words).arg(format!("{place}/{name}"))
+    };
+    let sizes = ["256K", "4M", "1G"];
+    for size in sizes {
+        let chunk = format!("--chunk-size={size}");
+        let put = run(&["put", "--compress=none", &chunk], size);
+        let _ = put.stdin_bytes(stream.clone()).run().expect(0);
+    }
+    disk.lose_power();
+    disk.mount_again();
+    for size in sizes {
+        assert!(run(&["get"], size).run().expect(0).stdout == stream, "{size}");
     }
 }

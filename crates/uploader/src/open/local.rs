@@ -19,6 +19,7 @@ use crate::service::NO_ACCESS;
 use crate::settings::StoreSettings;
 use crate::settings::location::Location;
 use crate::settings::provider::StoreLimits;
+use crate::store::direct_folder::DirectFolder;
 use crate::store::opened_folder::OpenedFolder;
 use crate::store::{Store, StoreTraits};
 
@@ -68,7 +69,8 @@ pub(crate) fn open(
         empty_folders: false,
         opened: Some(Arc::new(opened)),
     };
-    let store = Store::new(Arc::new(store), None, traits, policy, Traffic::default());
+    let store =
+        Store::new(Arc::new(DirectFolder::new(store)), None, traits, policy, Traffic::default());
     Ok((store, String::new()))
 }
 

@@ -4,6 +4,8 @@
 pub(crate) mod bucket_rules;
 pub(crate) mod conditions;
 pub(crate) mod delete;
+mod direct_file;
+pub(crate) mod direct_folder;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
 pub(crate) mod fence;
