@@ -74,6 +74,50 @@ fn rows(target: &Path) -> String {
     MariaDb::start_on_with(target, &["--server-id=99"]).sql(ROWS)
 }
 
+/// A server that went back to a snapshot has logs of the names that the archive has.
+#[test]
+fn the_logs_of_another_history_fill_no_hole() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let (live, snapshot) = (place(&archive, "live"), place(&archive, "snapshot"));
+    move_to(&mut archive, &[&live, &snapshot]);
+    let next_log = |server: &MariaDb, value: u32| {
+        insert(server, value);
+        server.sql("FLUSH BINARY LOGS");
+    };
+    for value in 2..6 {
+        next_log(&archive.server, value);
+        let _ = archive.catch_up();
+    }
+    let push = |archive: &Archive| {
+        let names = archive.server.sql("SHOW BINARY LOGS");
+        let names = names.lines().map(|line| line.split('\t').next().unwrap());
+        let logs = names.map(|name| archive.server.datadir().join(name).display().to_string());
+        let push = archive.cmd(&["binlog", "push", &archive.store.root_url(), SERVER]);
+        let push = push.args(logs.collect::<Vec<_>>());
+        let push = push.arg(format!("--encrypt-key-file={}", archive.path("key")));
+        push.arg(format!("--state-dir={}", archive.path("state"))).run()
+    };
+    let segments = archive.segments();
+    let hole = &segments[segments.len() - 3];
+    std::fs::remove_file(hole).unwrap();
+    start(&mut archive, &snapshot);
+    for value in 12..20 {
+        next_log(&archive.server, value);
+    }
+    let left = archive.segments();
+    let said = push(&archive).expect_failure().stderr_text();
+    assert!(said.contains("which have other transactions at bin."), "{said}");
+    assert_eq!(archive.segments(), left, "{said}");
+    // Those of the right one do.
+    start(&mut archive, &live);
+    insert(&archive.server, 6);
+    let said = push(&archive).expect(0).stderr_text();
+    assert!(said.contains(" on is archived again"), "{said}");
+    assert!(archive.segments().len() > left.len());
+}
+
 /// The logs of a snapshot have the names, lengths and GTIDs of those that were archived since.
 #[test]
 fn a_branch_begins_where_the_histories_parted_and_mixes_none() {

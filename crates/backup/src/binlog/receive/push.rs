@@ -197,6 +197,29 @@ async fn holes(root: &Root, server: &str, last: &SegmentHead) -> Result<Vec<Hole
     Ok(holes)
 }
 
+/// What files have where an archive ends. Otherwise the stream that begins last would end before the archive does, or in another
+/// history: a server that went back to an earlier state has logs of the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InFiles {
+    Missing,
+    /// Other transactions.
+    Differs,
+    Equal,
+}
+
+impl InFiles {
+    fn of(last: &SegmentHead, logs: &[ServerLog], files: &[LogFile]) -> Result<Self, ArchiveError> {
+        let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
+        let Some(stored) = last.last.as_ref().filter(|_| end >= last.end()) else {
+            return Ok(Self::Missing);
+        };
+        match files.iter().find(|file| *file.name == *stored.to.log) {
+            None => Ok(Self::Missing),
+            Some(file) => Ok(if file.has(stored)? { Self::Equal } else { Self::Differs }),
+        }
+    }
+}
+
 /// Where the files continue the archive: at its end, or before a hole in it, if they have all from there on.
 async fn continuation(
     root: &Root,
@@ -212,21 +235,9 @@ async fn continuation(
         return Ok(at_end);
     };
     let holes = holes(root, server, &last.content).await?;
-    let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
-    // Otherwise the stream that begins last would end before the archive does, or in another history: a server that went back
-    // to an earlier state has logs of the same names.
-    let mut has_all = end >= last.content.end();
-    if has_all && !holes.is_empty() {
-        let stored = last.content.last.as_ref();
-        let with_log = stored.and_then(|stored| {
-            Some((files.iter().find(|file| *file.name == *stored.to.log)?, stored))
-        });
-        has_all = match with_log {
-            Some((file, stored)) => tokio::task::block_in_place(|| file.has(stored))?,
-            None => false,
-        };
-    }
-    for hole in holes.iter().rev().filter(|_| has_all) {
+    let Some(newest) = holes.last() else { return Ok(at_end) };
+    let in_files = tokio::task::block_in_place(|| InFiles::of(&last.content, logs, files))?;
+    for hole in holes.iter().rev().filter(|_| in_files == InFiles::Equal) {
         let Some(before) = &hole.before else { continue };
         let start = start_on(root, server, Some(before), now, logs).await?;
         if let StreamOrigin::Continues { .. } = start.begins {
@@ -237,14 +248,18 @@ async fn continuation(
             return Ok(start);
         }
     }
-    if let Some(hole) = holes.last() {
-        let from = hole.before.as_ref().map(|before| format!(" from {} on", before.content.to.log));
-        let from = from.unwrap_or_default();
-        tell(Notice::Hole(format!(
-            "{}, which these files do not have: give all files{from} up to the last one, and that part is archived again",
-            hole.what
-        )));
-    }
+    let from = newest.before.as_ref().map(|before| format!(" from {} on", before.content.to.log));
+    let from = from.unwrap_or_default();
+    tell(Notice::Hole(match in_files {
+        InFiles::Differs => format!(
+            "{}, and these files, which have other transactions at {}, cannot fill it: give those of the server that wrote the archive",
+            newest.what, last.content.to
+        ),
+        InFiles::Missing | InFiles::Equal => format!(
+            "{}, which these files do not fill: give all files{from} up to the last one, and that part is archived again",
+            newest.what
+        ),
+    }));
     Ok(at_end)
 }
 
