@@ -125,6 +125,16 @@ pub enum SstError {
         /// The user ID of this process.
         user: u32,
     },
+    /// This process may make nothing in a directory in which the new data must be.
+    #[error("cannot make directories in {}: it belongs to user {}, and this program runs as user {}", path.display(), name(*owner), name(*user))]
+    Denied {
+        /// The directory.
+        path: PathBuf,
+        /// The user ID of its owner.
+        owner: u32,
+        /// The user ID of this process.
+        user: u32,
+    },
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
@@ -487,6 +497,12 @@ impl SstError {
             }
             Self::Foreign { path, user, .. } => {
                 Some(format!("run `chown -R {user} {}` as root", path.display()))
+            }
+            Self::Denied { path, owner, user } if owner == user => {
+                Some(format!("run `chmod u+rwx {}`", path.display()))
+            }
+            Self::Denied { path, user, .. } => {
+                Some(format!("run `chown {user} {}` as root", path.display()))
             }
             Self::Room(short) => Some(short.hint().into()),
             Self::NoStat { .. } => Some(

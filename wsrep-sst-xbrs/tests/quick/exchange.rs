@@ -347,6 +347,37 @@ fn an_immovable_file_is_found_before_a_donor_is_asked() {
     }
 }
 
+/// The hint was about a swap, which had not begun.
+#[test]
+fn a_directory_elsewhere_that_belongs_to_another_user_is_named_with_that_user() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("needs root");
+        return;
+    }
+    for (below, mode, said, hint) in [
+        ("", 0o755, "it belongs to user root (0), and this program runs as user", "chown"),
+        ("/none", 0o755, "it belongs to user root (0), and this program runs as user", "chown"),
+        ("", 0o555, "it belongs to user nobody", "chmod u+rwx"),
+    ] {
+        let scene = Scene::new();
+        let undo = scene.scratch.dir("undo");
+        give_to_nobody(scene.scratch.path());
+        std::fs::set_permissions(&undo, Permissions::from_mode(mode)).unwrap();
+        if mode == 0o755 {
+            assert!(Command::new("chown").arg("root").arg(&undo).status().unwrap().success());
+        }
+        let option = format!("--innodb-undo-directory={}{below}", undo.display());
+        let mut joiner = scene.joiner_with(&[], &[&option]).through(&NOBODY).start();
+        let ready = joiner.ready();
+        let donor = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        let cause = format!("cannot make directories in {}: {said}", undo.display());
+        assert!(joiner.log.contains(&cause) && donor.log.contains(&cause), "{}", joiner.log);
+        assert!(joiner.log.contains(&format!("hint: run `{hint} ")), "{}", joiner.log);
+        scene.assert_untouched();
+    }
+}
+
 /// Such as one for certificates, in which a server only opens files that it knows.
 #[test]
 fn a_directory_that_the_server_cannot_list_holds_no_schema() {

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::harness::{Ended, Scene, wait_for};
 use xb_testkit::daemon::{children, kill_9};
+use xb_testkit::scripted::Scripted;
 
 const MIB: usize = 1 << 20;
 
@@ -136,6 +137,37 @@ fn tablespaces_that_the_server_creates_need_room_where_it_creates_them() {
         assert_refused(&small, &disk);
         let (joiner, _) = join_with_disk(&scene, (&disk, least + 2), NOTHING, &words);
         assert!(joiner.status.success(), "{}", joiner.log);
+    }
+}
+
+/// Its size says less: a small server can have much of it since its last checkpoint.
+#[test]
+fn the_redo_log_that_a_donor_states_needs_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let socket = scene.bin().join("socket");
+    let _server = Scripted::start(&socket, "10.11.6-MariaDB", |statement: &str| {
+        let age = || vec!["Innodb_checkpoint_age".to_owned(), "50000000".to_owned()];
+        Ok(if statement.starts_with("SHOW GLOBAL STATUS") { vec![age()] } else { Vec::new() })
+    });
+    let data = scene.data("joiner");
+    // Beside that, 16 MiB in reserve.
+    for (mib, fits) in [(60, false), (66, true)] {
+        let script = format!("mount -t tmpfs -o size={mib}m none \"$0\" && exec \"$@\"");
+        let through = ["unshare", "-m", "sh", "-c", &script, data.to_str().unwrap()];
+        let log = "--innodb-log-file-size=4M";
+        let mut joiner = scene.joiner_with(&[], &[log]).through(&through).start();
+        let ready = joiner.ready();
+        let words = ["--socket", socket.to_str().unwrap()];
+        let donor = scene.donor_with(&ready, &words).start().wait();
+        let ended = (joiner.wait(), donor);
+        if fits {
+            assert!(ended.0.status.success(), "{}", ended.0.log);
+        } else {
+            assert_refused(&ended, &data);
+        }
     }
 }
 

@@ -275,14 +275,34 @@ fn check_tree(path: &Path) -> Result<(), SstError> {
 }
 
 fn check_writable(path: &Path) -> Result<(), SstError> {
+    let user = geteuid().as_raw();
+    match owner_if_denied(path)? {
+        None => Ok(()),
+        Some(owner) => Err(SstError::Foreign { path: path.to_owned(), owner, user }),
+    }
+}
+
+/// Checks a directory in which others must be made.
+///
+/// # Errors
+/// [`SstError::Denied`]; or if it cannot be changed by anyone.
+pub(super) fn check_can_make_in(path: &Path) -> Result<(), SstError> {
+    let user = geteuid().as_raw();
+    match owner_if_denied(path)? {
+        None => Ok(()),
+        Some(owner) => Err(SstError::Denied { path: path.to_owned(), owner, user }),
+    }
+}
+
+/// Returns the owner of a directory that this process may not change.
+fn owner_if_denied(path: &Path) -> Result<Option<u32>, SstError> {
     match access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => return Ok(()),
+        Ok(()) => return Ok(None),
         Err(Errno::ACCESS | Errno::PERM) => {}
         Err(error) => return Err(SstError::io("change", path)(error.into())),
     }
     let metadata = path.symlink_metadata().map_err(SstError::io("look at", path))?;
-    let user = geteuid().as_raw();
-    Err(SstError::Foreign { path: path.to_owned(), owner: metadata.uid(), user })
+    Ok(Some(metadata.uid()))
 }
 
 #[cfg(test)]

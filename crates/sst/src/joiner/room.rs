@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use super::destination::Destination;
 use super::free_space::{TEMPORARY, free_bytes};
-use super::present_data::PresentData;
+use super::present_data::{PresentData, check_can_make_in};
 use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
 use super::{acceptance, relocate};
@@ -109,7 +109,7 @@ impl<'a> ReceiveFolders<'a> {
     /// present data, the old data is put back first.
     ///
     /// # Errors
-    /// [`SstError::Mounted`], [`SstError::Room`]; or if something cannot be listed, determined, put back or made.
+    /// [`SstError::Mounted`], [`SstError::Denied`], [`SstError::Room`]; or if something cannot be listed, determined, put back or made.
     pub(super) fn make(
         data: &'a PresentData<'a>,
         backup: &'a OfferedBackup,
@@ -156,6 +156,10 @@ fn make_room(
 ) -> Result<Option<JoinHandle<Result<(), SstError>>>, SstError> {
     let Context { layout, settings, error_log, .. } = data.context;
     refuse_mounts(data)?;
+    for folder in layout.folders_outside() {
+        let (path, _) = nearest(&folder).map_err(SstError::io("look at", &folder))?;
+        check_can_make_in(&path)?;
+    }
     let room = match settings.space_check {
         true => check(layout, destination, backup, settings.old)?,
         false => Room::Enough,
