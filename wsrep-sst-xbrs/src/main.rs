@@ -48,10 +48,13 @@ fn serve(words: &[OsString]) -> u8 {
     watch::parent(&args, &cancel, &error_log);
     watch::exit_after_grace(&cancel, &error_log, SHUTDOWN_LIMIT);
     error_log.info(format_args!("xbrs SST started on {}", role.word()));
-    let context = match context(args, &error_log, &cancel) {
+    let context = match context(args.clone(), &error_log, &cancel) {
         Ok(context) => context,
         Err(text) => {
-            error_log.error(text);
+            error_log.error(&text);
+            if role == Role::Donor {
+                xb_sst::decline(&args, &text);
+            }
             return 22;
         }
     };

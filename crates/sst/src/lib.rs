@@ -38,7 +38,7 @@ pub use contract::settings::{
     CreatedTablespaces, DeltaWish, KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError,
     Tls, TlsFiles, Verify,
 };
-pub use donor::donate;
+pub use donor::{decline, donate};
 pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{Finished, drop_new, drop_old, finish_interrupted, has_made_way, tidy};

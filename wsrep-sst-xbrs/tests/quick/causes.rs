@@ -88,6 +88,25 @@ fn a_schema_that_the_backup_program_takes_for_an_undo_tablespace_is_named() {
     assert!(donor.log.contains("a directory whose name is `undo` and a number"), "{}", donor.log);
 }
 
+/// The donor ends before it connects; the joiner's server ends it then.
+#[test]
+fn a_joiner_knows_why_its_donor_cannot_begin() {
+    let scene = Scene::new();
+    scene.options("[sst_of_donor]\ntcapath=/certificates");
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let words = ["--defaults-group-suffix", "_of_donor"];
+    let donor = scene.donor_with(&ready, &words).start().wait();
+    assert_eq!(donor.status.code(), Some(22), "{}", donor.log);
+    joiner.wait_for("the donor's words", || joiner.log().contains("the donor gave up"));
+    joiner.signal(rustix::process::Signal::TERM);
+    let joiner = joiner.wait();
+    let error = joiner.log.lines().rfind(|line| line.contains("[ERROR]")).unwrap();
+    assert!(error.contains("joiner: the donor gave up: ") && error.contains("tcapath"), "{error}");
+    assert!(error.contains("interrupted by signal 15"), "{error}");
+    assert_eq!(joiner.status.code(), Some(3), "{error}");
+}
+
 #[test]
 fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
     let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];

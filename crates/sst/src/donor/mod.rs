@@ -4,11 +4,12 @@ mod backup;
 
 use std::time::Duration;
 
-use xb_wire::Outgoing;
+use xb_wire::{Announcement, Outgoing};
 
 use self::backup::{random, send};
 use crate::cancel::{CancelHook, CancelReason};
 use crate::context::Context;
+use crate::contract::args::Args;
 use crate::contract::settings::DeltaWish;
 use crate::delta::question::Key;
 use crate::error::SstError;
@@ -23,6 +24,13 @@ use crate::session::endpoint;
 /// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
 /// for each other: MariaDB (10.11, 11.8) with Galera 26.4 then stays up forever, without a cluster.
 const JOINER_LEAVES: Duration = Duration::from_secs(2);
+
+/// Tells the joiner why this donor cannot even begin. An attempt, without a result.
+pub fn decline(args: &Args, why: &str) {
+    if let Ok(announcement) = Announcement::parse(&args.address, None) {
+        xb_wire::decline(&announcement, why);
+    }
+}
 
 /// Sends a backup or a bypass, according to the server's arguments.
 ///

@@ -10,8 +10,13 @@ const MIB: u64 = 1 << 20;
 const TEMPORARY: u64 = 12 * MIB;
 /// Size of the doublewrite files of MySQL's servers, in bytes: those of 9.7.
 const DOUBLEWRITE: u64 = 16 * MIB;
-/// First size of an undo tablespace of MariaDB, in bytes.
-const UNDO: u64 = 10 * MIB;
+/// First size of an undo tablespace of MariaDB, in pages. Where pages are small, it has more of them, but not more bytes than
+/// with usual ones.
+const UNDO_PAGES: u64 = 640;
+/// Usual size of a page, in bytes.
+const PAGE: u64 = 16 << 10;
+/// The largest size of a page that a server accepts, in bytes.
+const LARGEST_PAGE: u64 = 64 << 10;
 /// The largest number of them that a server accepts.
 const MOST_UNDO: u64 = 127;
 
@@ -57,6 +62,8 @@ pub struct CreatedTablespaces {
     pub undo: Option<u64>,
     /// First sizes in `innodb_temp_data_file_path`, in bytes.
     pub temporary: Option<u64>,
+    /// `innodb_page_size`, in bytes.
+    pub page: Option<u64>,
 }
 
 impl CreatedTablespaces {
@@ -68,10 +75,11 @@ impl CreatedTablespaces {
             Some(version) if is_before(version, (11, 0)) => 0,
             _ => 3,
         };
+        let page = self.page.unwrap_or(PAGE).clamp(PAGE, LARGEST_PAGE);
         match (product, self.undo.unwrap_or(usual)) {
             // With one, the server has none.
             (Product::Percona, _) | (_, 1) => 0,
-            (Product::MariaDb, number) => number.min(MOST_UNDO) * UNDO,
+            (Product::MariaDb, number) => number.min(MOST_UNDO) * UNDO_PAGES * page,
         }
     }
 
@@ -113,6 +121,7 @@ impl Reader<'_> {
         CreatedTablespaces {
             undo: text("innodb-undo-tablespaces").and_then(|number| number.trim().parse().ok()),
             temporary: text("innodb-temp-data-file-path").and_then(first_sizes),
+            page: text("innodb-page-size").and_then(parse_size),
         }
     }
 }
@@ -138,7 +147,8 @@ mod tests {
             assert_eq!(log.bytes(product, version), mib * MIB, "{log:?} {version:?}");
         }
         let undo = |undo, product, version| {
-            CreatedTablespaces { undo, temporary: None }.undo_bytes(product, version) / MIB
+            let created = CreatedTablespaces { undo, ..CreatedTablespaces::default() };
+            created.undo_bytes(product, version) / MIB
         };
         assert_eq!(undo(None, maria, Some("10.11.19-MariaDB")), 0);
         assert_eq!(undo(None, maria, Some("11.8.6-MariaDB")), 30);
@@ -148,8 +158,14 @@ mod tests {
             assert_eq!(undo(Some(number), maria, Some("10.11.19")), mib);
         }
         assert_eq!(undo(Some(4), percona, Some("8.0.36")), 0);
+        // 10.11 was seen to make 6.5, 10, 20 and 40 MiB with pages of 4, 16, 32 and 64 KiB.
+        for (kib, mib) in [(4, 10), (16, 10), (32, 20), (64, 40), (u64::MAX >> 10, 40)] {
+            let of = CreatedTablespaces { undo: Some(2), temporary: None, page: Some(kib << 10) };
+            assert_eq!(of.undo_bytes(maria, None), 2 * mib * MIB, "{kib}");
+        }
         let beside = |temporary, product| {
-            CreatedTablespaces { undo: None, temporary }.beside_system_bytes(product) / MIB
+            let created = CreatedTablespaces { temporary, ..CreatedTablespaces::default() };
+            created.beside_system_bytes(product) / MIB
         };
         assert_eq!([beside(None, maria), beside(Some(50 * MIB), maria)], [12, 50]);
         assert_eq!([beside(None, percona), beside(Some(50 * MIB), percona)], [28, 66]);
