@@ -53,8 +53,10 @@ const ROLL_BACK: &str = "--tc-heuristic-recover=ROLLBACK";
 /// Size of the redo log, in bytes, that a MariaDB server may create here.
 const MARIADB_REDO: u64 = 16 << 20;
 /// Options of this start that both products know.
-const OF_EITHER_FAMILY: [&str; 9] = [
+const OF_EITHER_FAMILY: [&str; 10] = [
     "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+    // With large pages, a start extends that.
+    "--innodb-autoextend-increment=1",
     // A start that is interrupted is not resumed.
     "--innodb-doublewrite=OFF",
     "--innodb-fast-shutdown=1",

@@ -8,6 +8,12 @@ use crate::contract::args::Product;
 const MIB: u64 = 1 << 20;
 /// Usual first size of the temporary tablespace, in bytes.
 const TEMPORARY: u64 = 12 * MIB;
+/// A temporary tablespace with fewer pages is extended when the server starts.
+const TEMPORARY_PAGES: u64 = 256;
+/// Usual step by which a server extends it, in MiB.
+const STEP: u64 = 64;
+/// The largest step that a server accepts, in MiB.
+const LARGEST_STEP: u64 = 1000;
 /// Size of the doublewrite files of MySQL's servers, in bytes: those of 9.7.
 const DOUBLEWRITE: u64 = 16 * MIB;
 /// First size of an undo tablespace of MariaDB, in pages. Where pages are small, it has more of them, but not more bytes than
@@ -64,6 +70,8 @@ pub struct CreatedTablespaces {
     pub temporary: Option<u64>,
     /// `innodb_page_size`, in bytes.
     pub page: Option<u64>,
+    /// `innodb_autoextend_increment`, in MiB.
+    pub step: Option<u64>,
 }
 
 impl CreatedTablespaces {
@@ -75,7 +83,7 @@ impl CreatedTablespaces {
             Some(version) if is_before(version, (11, 0)) => 0,
             _ => 3,
         };
-        let page = self.page.unwrap_or(PAGE).clamp(PAGE, LARGEST_PAGE);
+        let page = self.page();
         match (product, self.undo.unwrap_or(usual)) {
             // With one, the server has none.
             (Product::Percona, _) | (_, 1) => 0,
@@ -83,10 +91,18 @@ impl CreatedTablespaces {
         }
     }
 
-    /// Returns the first size of what the server creates beside the system tablespace, in bytes.
+    /// Returns the size of a page in bytes; smaller ones count as usual ones.
+    fn page(&self) -> u64 {
+        self.page.unwrap_or(PAGE).clamp(PAGE, LARGEST_PAGE)
+    }
+
+    /// Returns the size, after a start, of what the server creates beside the system tablespace, in bytes.
     #[must_use]
     pub fn beside_system_bytes(&self, product: Product) -> u64 {
-        let temporary = self.temporary.unwrap_or(TEMPORARY);
+        let first = self.temporary.unwrap_or(TEMPORARY);
+        let lacks = (TEMPORARY_PAGES * self.page()).saturating_sub(first);
+        let step = self.step.unwrap_or(STEP).min(LARGEST_STEP) * MIB;
+        let temporary = first.saturating_add(if lacks == 0 { 0 } else { lacks.max(step) });
         match product {
             Product::MariaDb => temporary,
             Product::Percona => temporary.saturating_add(DOUBLEWRITE),
@@ -122,6 +138,7 @@ impl Reader<'_> {
             undo: text("innodb-undo-tablespaces").and_then(|number| number.trim().parse().ok()),
             temporary: text("innodb-temp-data-file-path").and_then(first_sizes),
             page: text("innodb-page-size").and_then(parse_size),
+            step: text("innodb-autoextend-increment").and_then(|step| step.trim().parse().ok()),
         }
     }
 }
@@ -160,7 +177,8 @@ mod tests {
         assert_eq!(undo(Some(4), percona, Some("8.0.36")), 0);
         // 10.11 was seen to make 6.5, 10, 20 and 40 MiB with pages of 4, 16, 32 and 64 KiB.
         for (kib, mib) in [(4, 10), (16, 10), (32, 20), (64, 40), (u64::MAX >> 10, 40)] {
-            let of = CreatedTablespaces { undo: Some(2), temporary: None, page: Some(kib << 10) };
+            let page = Some(kib << 10);
+            let of = CreatedTablespaces { undo: Some(2), page, ..CreatedTablespaces::default() };
             assert_eq!(of.undo_bytes(maria, None), 2 * mib * MIB, "{kib}");
         }
         let beside = |temporary, product| {
@@ -169,6 +187,21 @@ mod tests {
         };
         assert_eq!([beside(None, maria), beside(Some(50 * MIB), maria)], [12, 50]);
         assert_eq!([beside(None, percona), beside(Some(50 * MIB), percona)], [28, 66]);
+        // As 10.11 was seen to extend it.
+        for (kib, first, step, mib) in [
+            (16, None, None, 12),
+            (16, Some(1), None, 65),
+            (32, None, None, 12),
+            (64, None, None, 76),
+            (64, Some(14), None, 78),
+            (64, Some(24), None, 24),
+            (64, None, Some(1), 16),
+            (64, None, Some(u64::MAX), 1012),
+        ] {
+            let (page, temporary) = (Some(kib << 10), first.map(|mib| mib * MIB));
+            let of = CreatedTablespaces { undo: None, temporary, page, step };
+            assert_eq!(of.beside_system_bytes(maria), mib * MIB, "{of:?}");
+        }
         let huge = log(Some(u64::MAX), Some(3), None);
         assert_eq!(huge.bytes(percona, None), u64::MAX);
     }
