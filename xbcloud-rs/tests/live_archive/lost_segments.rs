@@ -47,7 +47,7 @@ fn segments_that_are_missing_at_the_end_are_critical() {
 }
 
 /// The segments of the newest stream.
-fn of_newest(archive: &Archive) -> Vec<std::path::PathBuf> {
+pub(crate) fn of_newest(archive: &Archive) -> Vec<PathBuf> {
     let list = ["binlog", "list", &archive.store.root_url(), "--json"];
     let report = json(&archive.cmd(&list).run().expect(0));
     let streams = report["servers"][0]["streams"].as_array().unwrap();

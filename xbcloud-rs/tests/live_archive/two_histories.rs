@@ -7,6 +7,7 @@ use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::store::Store;
 
+use crate::lost_segments::of_newest;
 use crate::support::archive::{Archive, SERVER, position};
 
 const OPTIONS: [&str; 3] = ["--log-bin=bin", "--server-id=3", "--sync-binlog=0"];
@@ -339,4 +340,40 @@ fn a_receiver_that_moves_between_two_servers_and_back_has_the_moments_of_both() 
     let problem = shown["problem"].as_str().unwrap();
     let (_, to) = problem.split_once("so it can be restored to the end, ").unwrap();
     assert_eq!(position(to).map(|(_, at)| at), Some(end), "{shown}");
+}
+
+/// What the server sends would pass for the segments that are missing: its logs and GTIDs have the names of those.
+#[test]
+fn what_is_missing_is_not_received_again_from_another_history() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let _ = archive.back_up("b");
+    let (live, snapshot) = (place(&archive, "live"), place(&archive, "snapshot"));
+    move_to(&mut archive, &[&live, &snapshot]);
+    let mut receiver = archive.receive(&[]);
+    archive.wait(&mut receiver);
+    let of_both = of_newest(&archive).len();
+    for value in 2..6 {
+        insert(&archive.server, value);
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.wait(&mut receiver);
+    }
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    // The first one of what the snapshot lacks.
+    std::fs::remove_file(&of_newest(&archive)[of_both]).unwrap();
+    start(&mut archive, &snapshot);
+    for value in 12..20 {
+        insert(&archive.server, value);
+        archive.server.sql("FLUSH BINARY LOGS");
+    }
+    let said = archive.catch_up().stderr_text();
+    assert!(said.contains(" is missing, although segment "), "{said}");
+    assert!(said.contains("BRANCHES at bin."), "{said}");
+    let verified = archive.verify().expect(7).stdout_text();
+    assert!(!verified.contains(" has received again what is missing"), "{verified}");
+    let (target, ran) = until(&archive, "b", "latest");
+    let _ = ran.expect(0);
+    assert_eq!(rows(&target), "1,12,13,14,15,16,17,18,19\n");
 }

@@ -8,26 +8,24 @@ use xb_repo::root::Root;
 
 use crate::binlog::receive::notice::{Notice, Tell};
 
-/// The last segment of a stream up to this one before which none is missing: from there on, the server is asked again. One that has
-/// purged that is asked for what is behind this one.
+/// The last segment before those that are missing before this one of its stream; `None` if none is missing, or nothing is left
+/// before them. From there on, the server may have to be asked again.
 pub(crate) async fn before_hole(
     root: &Root,
     server: &str,
-    last: Record<SegmentHead>,
+    last: &SegmentHead,
     tell: &Tell,
-) -> Result<Record<SegmentHead>, RepoError> {
-    let (stream, number) = (&last.content.stream, last.content.number);
+) -> Result<Option<Record<SegmentHead>>, RepoError> {
+    let (stream, number) = (&last.stream, last.number);
     let Some(missing) = missing_before(root, server, stream, number).await? else {
-        return Ok(last);
+        return Ok(None);
     };
-    let what = format!(
+    tell(Notice::Lost(format!(
         "segment {missing} of stream {stream} is missing, although segment {number} behind it, up to {}, is there",
-        last.content.to
-    );
-    tell(Notice::Lost(what));
-    let before = match missing.checked_sub(1) {
-        Some(before) => one_segment_head(root, server, stream, before).await?,
-        None => None,
-    };
-    Ok(before.unwrap_or(last))
+        last.to
+    )));
+    match missing.checked_sub(1) {
+        Some(before) => one_segment_head(root, server, stream, before).await,
+        None => Ok(None),
+    }
 }

@@ -20,8 +20,9 @@ use crate::binlog::overlap::search_outcome::{OtherServer, Outcome};
 use crate::binlog::overlap::start::{
     Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
 };
+use crate::binlog::receive::before_hole::before_hole;
 use crate::binlog::receive::notice::{Notice, Tell};
-use crate::binlog::receive::session::{Server, connect, find};
+use crate::binlog::receive::session::{Acknowledge, Message, Server, connect, find, receive};
 use crate::binlog::source::log_request::LogRequest;
 use crate::cancel::CancelToken;
 
@@ -55,8 +56,79 @@ pub(super) struct NextStart<'a> {
 
 impl NextStart<'_> {
     /// Decides where the next stream begins, and returns a connection on which it can be asked for: a search on another server
-    /// takes that which is given.
+    /// takes that which is given. The archive ends with the segment `last`. If segments are missing before that, the stream begins
+    /// before them, so that they are received again; but only if the server has what is behind them, too. One that went back to
+    /// an earlier state has other transactions there, which would pass for the missing ones.
     pub(super) async fn find(
+        &self,
+        client: Client,
+        server: Server,
+        last: Option<Record<SegmentHead>>,
+        fork: Option<StreamBreak>,
+    ) -> Result<(Client, Server, Start), ArchiveError> {
+        let end = last.as_ref().map(|last| last.content.clone());
+        let before = match &end {
+            Some(end) => before_hole(self.root, self.name, end, self.tell).await?,
+            None => None,
+        };
+        let again = match &fork {
+            Some(StreamBreak::Differs(what)) => Some(StreamBreak::Differs(what.clone())),
+            _ => None,
+        };
+        let (client, server, start) = self.behind(client, server, last, fork).await?;
+        let (Some(before), Some(end)) = (before, end) else { return Ok((client, server, start)) };
+        if !self.has_end(&server, &start, &end).await? {
+            return Ok((client, server, start));
+        }
+        let (client, server, filling) = self.behind(client, server, Some(before), again).await?;
+        let start = match filling.begins {
+            StreamOrigin::Continues { .. } => filling,
+            _ => start,
+        };
+        Ok((client, server, start))
+    }
+
+    /// Whether the server has what the archive ends with, so that it has what is stored before it.
+    async fn has_end(
+        &self,
+        server: &Server,
+        start: &Start,
+        end: &SegmentHead,
+    ) -> Result<bool, ArchiveError> {
+        match &start.begins {
+            StreamOrigin::Continues { at: None, .. } => {}
+            // A search has found it.
+            StreamOrigin::Continues { .. } => return Ok(true),
+            _ => return Ok(false),
+        }
+        let (access, start, who) =
+            (self.access.clone(), start.clone(), server.write_access.who.clone());
+        let (request, needs_checksums) = (self.request, self.needs_checksums);
+        let made = start.made.or_else(|| end.log_made());
+        let asking = tokio::task::spawn_blocking(move || {
+            if start.overlap.is_none() {
+                // No transaction shows it, but the log may.
+                let found = log_beginning(&access, &start.at.log, request)?;
+                return Ok(made.is_some() && found.made == made);
+            }
+            let (client, server) = connect(&access, needs_checksums)?;
+            // A name that leads to several servers.
+            if server.write_access.who != who {
+                return Err(ArchiveError::Ended);
+            }
+            let mut receiving = receive(client, &start, request, Acknowledge::No)?;
+            let first = receiving.messages.blocking_recv();
+            match (first, receiving.join()) {
+                (Some(Message::Begun), _) => Ok(true),
+                (_, ArchiveError::Differs(_)) => Ok(false),
+                (_, error) => Err(error),
+            }
+        });
+        asking.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))?
+    }
+
+    /// Decides the same behind this segment.
+    async fn behind(
         &self,
         client: Client,
         server: Server,

@@ -25,7 +25,6 @@ use xb_repo::root::Root;
 use crate::archive_error::ArchiveError;
 use crate::binlog::archive::state::StateFile;
 use crate::binlog::overlap::start::Start;
-use crate::binlog::receive::before_hole::before_hole;
 use crate::binlog::receive::clock;
 use crate::binlog::receive::logless_period::LoglessPeriod;
 use crate::binlog::receive::next_start::{NextStart, StreamBreak};
@@ -439,8 +438,8 @@ impl<'a> Receiver<'a> {
         access: &Access,
         fork: Option<StreamBreak>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
-        let before = self.before().await?;
-        self.unlogged.remember(before.is_some())?;
+        let last = self.last_known().await?;
+        self.unlogged.remember(last.is_some())?;
         let needs_checksums = !self.settings.accept_no_crc;
         let (access, again) = (access.clone(), access);
         let must_wait = self.waiting.is_some();
@@ -468,7 +467,7 @@ impl<'a> Receiver<'a> {
         match missing {
             None => {}
             // A gap in an archive is worse than commits that do not wait for it.
-            Some(what) if before.is_some() => (self.tell)(Notice::NotWaiting(what.to_owned())),
+            Some(what) if last.is_some() => (self.tell)(Notice::NotWaiting(what.to_owned())),
             Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
         }
         // Another replica with the same number would end this connection, and this one its.
@@ -483,7 +482,7 @@ impl<'a> Receiver<'a> {
             tell: &self.tell,
             cancel: &self.session.cancel,
         };
-        let (client, server, start) = next.find(client, server, before, fork).await?;
+        let (client, server, start) = next.find(client, server, last, fork).await?;
         let start = self.unlogged.behind(start, &server.logs, (again, request)).await?;
         let (begun, acknowledge) = (start.clone(), self.acknowledge(&start));
         let receiving =
@@ -677,13 +676,6 @@ impl<'a> Receiver<'a> {
             ReceiveStep::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
         }
         Ok(Vec::new())
-    }
-
-    /// The segment that a new stream follows.
-    pub(super) async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-        let Some(last) = self.last_known().await? else { return Ok(None) };
-        let (root, server) = (self.root(), &self.settings.server);
-        Ok(Some(before_hole(root, server, last, &self.tell).await?))
     }
 
     /// The last stored segment: that which this host remembers, if it is there. An archive of which nothing is left, as where a
