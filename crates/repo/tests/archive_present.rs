@@ -369,6 +369,10 @@ fn what_a_failed_source_of_mysql_alone_has_is_told() {
         assert_eq!(found.len(), expected, "{found:?}");
         assert!(found.iter().all(|gtids| gtids.ends_with(":9-10")), "{found:?}");
     }
+    // It got them with a dump, which no log has.
+    let mut took = stream(&others, OTHER_SERVER, first(), &[50; 40], Some(NOW + 500));
+    took.head.content.outside = Some(format!("{}-10", all[8].gtid));
+    assert_eq!(stranded(&[failed, took]), [""; 0]);
 }
 
 /// The record of its end shows how far it reached.

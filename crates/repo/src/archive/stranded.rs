@@ -144,6 +144,9 @@ pub(super) fn lacks<'a>(
         (Some(GtidState::MySql(its)), Some(GtidState::MySql(own)))
             if is_other(end) && !lives_as_long(end, now) =>
         {
+            // What the server has outside of its logs, it has.
+            let mut own = own;
+            own.unite(&now.head.outside());
             let lacking = its.without(&own);
             let is_all = !lacking.is_empty() && !is_in_another(ends, n, &lacking, &own);
             Vec::from_iter(is_all.then(|| (*end, MissingTransactions::Certain(lacking.into()))))

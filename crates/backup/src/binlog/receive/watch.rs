@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, OptionFuture};
 use jiff::Timestamp;
-use xb_binlog::LogPosition;
+use xb_binlog::{GtidSet, LogPosition};
 use xb_mysql::Access;
 
 use crate::archive_error::ArchiveError;
@@ -46,6 +46,8 @@ pub(super) struct Watch {
     /// What the head of the stream says of its settings.
     settings: BTreeMap<String, String>,
     doubts: Vec<String>,
+    /// And of transactions that no log has.
+    outside: GtidSet,
     /// Other ones, as found by the last look, and the end of the log then.
     found: Option<FoundSettings>,
     /// The oldest look whose end of the log is not stored yet.
@@ -80,6 +82,7 @@ impl Watch {
             write_access: Some(server.write_access.clone()),
             settings: server.settings.clone(),
             doubts: server.doubts.clone(),
+            outside: server.role.outside.clone(),
             ..Self::default()
         }
     }
@@ -183,6 +186,11 @@ impl Watch {
         }
         let mut changed = changes(&self.settings, &look.settings);
         changed.extend(look.doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)));
+        // Data that was imported: what is received lacks it.
+        let imported = look.outside.without(&self.outside);
+        if !imported.is_empty() {
+            changed.insert(format!("gtid_purged has {imported} now, which no log has"));
+        }
         let changed: Vec<String> = changed.into_iter().collect();
         self.found = end
             .filter(|_| !changed.is_empty())
@@ -334,6 +342,23 @@ mod tests {
         assert!(watch.take(look(8, "bin.000002", 100)).is_none());
         // Nothing is stored yet.
         assert!(Watch::default().take(look(9, "bin.000001", 4)).is_none());
+    }
+
+    #[test]
+    fn transactions_that_come_to_be_in_no_log_end_the_stream() {
+        let set = |text: &str| text.parse::<GtidSet>().unwrap();
+        let known = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5";
+        let mut watch = Watch { outside: set(known), ..Watch::default() };
+        let mut take = |outside: &str| {
+            let outside = set(outside);
+            watch.take(Ok(Some(ServerSnapshot { outside, ..ServerSnapshot::default() })))
+        };
+        assert!(take(known).is_none());
+        // It cannot be told while a log is purged.
+        assert!(take("").is_none());
+        let found = take("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
+        let Some(ArchiveError::Changed(what)) = found else { panic!("{found:?}") };
+        assert!(what.contains("3e11fa47-71ca-11e1-9e33-c80aa9429562:6-7"), "{what}");
     }
 
     #[test]

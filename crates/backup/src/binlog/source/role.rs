@@ -146,7 +146,7 @@ impl Role {
 
 /// The transactions that a server of MySQL has, and that none of its logs ever had: it was set up with them, or was told of them.
 /// Unlike those that it has purged, they are in no list at the beginning of a log.
-fn outside(client: &mut Client) -> Result<GtidSet, ArchiveError> {
+pub(crate) fn outside(client: &mut Client) -> Result<GtidSet, ArchiveError> {
     // First: what is purged meanwhile is in the list of the oldest log then.
     let purged = first(client, "SELECT @@GLOBAL.gtid_purged", 0)?.unwrap_or_default();
     if purged.is_empty() {

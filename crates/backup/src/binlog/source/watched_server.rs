@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use xb_binlog::LogPosition;
+use xb_binlog::{GtidSet, LogPosition};
 use xb_mysql::{Access, Client, Error, Row, Timeouts};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::source::log_request::LOGIN_LIMIT;
 use crate::binlog::source::replay_risks::replay_risks;
+use crate::binlog::source::role::outside;
 use crate::binlog::source::settings::{changes, settings};
 use crate::binlog::source::write_access::WriteAccess;
 
@@ -39,6 +40,8 @@ pub(crate) struct ServerSnapshot {
     pub(crate) settings: BTreeMap<String, String>,
     /// Reasons why a replay of its log may give other data than it has.
     pub(crate) doubts: Vec<String>,
+    /// MySQL: transactions that none of its logs ever had.
+    pub(crate) outside: GtidSet,
     /// Whatever it, or its cluster, had committed at this time, by its clock and by that of this host, lies before that position in its log. Not known of a
     /// replica.
     pub(crate) end: Option<(Timestamp, LogPosition)>,
@@ -88,7 +91,8 @@ impl Watched {
             let end = end.map(|end| (at, end));
             let doubts =
                 replay_risks(client, &write_access)?.into_iter().map(|doubt| doubt.found).collect();
-            Ok(Ok(ServerSnapshot { write_access, settings, doubts, end }))
+            let outside = if is_mysql { outside(client)? } else { GtidSet::default() };
+            Ok(Ok(ServerSnapshot { write_access, settings, doubts, outside, end }))
         })?;
         self.is_known = found.is_ok();
         match found {
