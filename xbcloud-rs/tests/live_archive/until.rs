@@ -297,7 +297,13 @@ fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
              DECLARE f FLOAT DEFAULT 0.1; DELETE FROM d.t WHERE id = f;
          END//",
     );
-    let reasons = ["(Binlog_Ignore_DB)", "binlog_format=STATEMENT", "binlog_row_image=MINIMAL"];
+    shop.server.sql("SET GLOBAL system_versioning_asof = '2020-01-01 00:00:00'");
+    let reasons = [
+        "(Binlog_Ignore_DB)",
+        "binlog_format=STATEMENT",
+        "binlog_row_image=MINIMAL",
+        "(system_versioning_asof)",
+    ];
     let checked = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["--no-defaults", "check", &shop.place(""), "--server=shop", "--binlog"])
         .arg(format!("--source={}", shop.server.socket().display()))

@@ -7,9 +7,12 @@ use crate::binlog::source::role::log_filters;
 use crate::binlog::source::write_access::{Values, WriteAccess, values};
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
-    ('version', 'binlog_format', 'binlog_row_image', 'log_slave_updates', 'log_replica_updates')";
+    ('version', 'binlog_format', 'binlog_row_image', 'log_slave_updates', 'log_replica_updates', \
+    'system_versioning_asof')";
 /// Names of one setting. Later versions of MySQL have the second one.
 const UPDATES: [&str; 2] = ["log_slave_updates", "log_replica_updates"];
+/// What statements read of MariaDB's versioned tables that name no time.
+const AS_OF: &str = "system_versioning_asof";
 
 /// Row images that lack columns.
 const IMAGES: [&str; 2] = ["NOBLOB", "MINIMAL"];
@@ -70,6 +73,15 @@ fn judge(
             fix: "set binlog_format=ROW",
         });
     }
+    // No option sets it, so no private server starts with it.
+    if found.get(AS_OF).is_some_and(|value| value != "DEFAULT") && !is("binlog_format", "ROW") {
+        doubts.push(ReplayRisk {
+            found: format!(
+                "the server's sessions read versioned tables as of a fixed time, and a replay reads them as of the present, so statements in the log may produce different rows ({AS_OF})"
+            ),
+            fix: "set system_versioning_asof=DEFAULT, or binlog_format=ROW",
+        });
+    }
     // A column that REPLACE sets to its default is in neither image of the row.
     if let Some(image) = IMAGES.into_iter().find(|image| is("binlog_row_image", image))
         && !is_mysql
@@ -116,6 +128,10 @@ mod tests {
         assert!(filtered.contains("(Binlog_Ignore_DB)"), "{filtered}");
         let statements = of(&[("binlog_format", "STATEMENT")], &[], &[]);
         assert!(statements.contains("binlog_format=STATEMENT"), "{statements}");
+        let as_of = |value, format| of(&[(AS_OF, value), ("binlog_format", format)], &[], &[]);
+        let time = "2020-01-02 03:04:05.123456";
+        assert!(as_of(time, "MIXED").contains("(system_versioning_asof)"));
+        assert_eq!([as_of("DEFAULT", "MIXED"), as_of(time, "ROW")], ["", ""]);
         let image = |value, more| of(&[("binlog_row_image", value), more], &[], &[]);
         assert!(image("NOBLOB", mixed).contains("binlog_row_image=NOBLOB"));
         let of_mysql = ("log_replica_updates", "ON");
