@@ -4,10 +4,13 @@
 //! them, and gives up those of the database beside it: that takes more processor time than all the rest of a put.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,8 +19,8 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, RenameOptions, Result, UploadPart,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result, UploadPart,
 };
 
 use crate::store::direct_file::{DirectFile, IfTaken};
@@ -28,7 +31,7 @@ const LARGE: usize = 1 << 20;
 /// The store of a folder.
 #[derive(Debug)]
 pub(crate) struct DirectFolder {
-    folder: Arc<LocalFileSystem>,
+    folder: LocalFileSystem,
     /// Whether its file system is known to take no direct writes.
     is_cached: AtomicBool,
 }
@@ -36,7 +39,7 @@ pub(crate) struct DirectFolder {
 impl DirectFolder {
     /// `folder` has to sync what it writes.
     pub(crate) fn new(folder: LocalFileSystem) -> Self {
-        Self { folder: Arc::new(folder), is_cached: AtomicBool::new(false) }
+        Self { folder, is_cached: AtomicBool::new(false) }
     }
 
     /// Creates the file of an object; `None` if it cannot be written directly.
@@ -78,8 +81,7 @@ impl ObjectStore for DirectFolder {
                 file.write(0, payload.iter())?;
                 file.publish(if_taken)
             };
-            blocking(location, write).await?;
-            return put(&self.folder, location).await;
+            return blocking(location, write).await.map(|facts| put(&facts));
         }
         self.folder.put_opts(location, payload, options).await
     }
@@ -92,13 +94,8 @@ impl ObjectStore for DirectFolder {
         if options.attributes.is_empty()
             && let Some(file) = self.create(location).await?
         {
-            let (folder, location) = (Arc::clone(&self.folder), location.clone());
-            return Ok(Box::new(DirectUpload {
-                folder,
-                location,
-                file: Some(Arc::new(file)),
-                end: 0,
-            }));
+            let (location, file) = (location.clone(), Some(Arc::new(file)));
+            return Ok(Box::new(DirectUpload { location, file, end: 0 }));
         }
         self.folder.put_multipart_opts(location, options).await
     }
@@ -146,7 +143,6 @@ impl ObjectStore for DirectFolder {
 /// An object that comes in parts.
 #[derive(Debug)]
 struct DirectUpload {
-    folder: Arc<LocalFileSystem>,
     location: Path,
     /// `None` once it has ended.
     file: Option<Arc<DirectFile>>,
@@ -167,18 +163,25 @@ impl MultipartUpload for DirectUpload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let file = self.file.take();
-        let publish = move || file.ok_or_else(ended)?.publish(IfTaken::Replace);
-        blocking(&self.location, publish).await?;
-        put(&self.folder, &self.location).await
+        let publish = move || {
+            let file = file.ok_or_else(ended)?;
+            // What is written after the sync might not be on the disk.
+            let unfinished = || io::Error::other("a part of the upload has not ended");
+            Arc::into_inner(file).ok_or_else(unfinished)?.publish(IfTaken::Replace)
+        };
+        blocking(&self.location, publish).await.map(|facts| put(&facts))
     }
 
     async fn abort(&mut self) -> Result<()> {
         let file = self.file.take();
-        blocking(&self.location, move || {
-            drop(file);
-            Ok(())
-        })
-        .await
+        blocking(&self.location, move || file.ok_or_else(ended)?.give_up()).await
+    }
+}
+
+impl Drop for DirectUpload {
+    fn drop(&mut self) {
+        // A part that is still written holds the file too, and may outlive this process's wish to wait for it.
+        let _ = self.file.take().map(|file| file.give_up());
     }
 }
 
@@ -186,10 +189,13 @@ fn ended() -> io::Error {
     io::Error::other("the upload has ended")
 }
 
-/// The result of a put of an object that is there.
-async fn put(folder: &LocalFileSystem, location: &Path) -> Result<PutResult> {
-    let e_tag = folder.head(location).await?.e_tag;
-    Ok(PutResult { e_tag, version: None, extensions: Default::default() })
+/// The result of a put. The entity tag is formed as by the `object_store` crate, which forms it again whenever it is asked; it is
+/// not asked here, because others may have replaced or removed the object by now.
+fn put(facts: &Metadata) -> PutResult {
+    let changed = facts.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let changed = changed.unwrap_or_default().as_micros();
+    let e_tag = format!("\"{:x}-{changed:x}-{:x}\"", facts.ino(), facts.len());
+    PutResult { e_tag: Some(e_tag), version: None, extensions: Default::default() }
 }
 
 /// Does what waits for a disk. Its errors are as those of the `object_store` crate.
@@ -208,6 +214,9 @@ async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use object_store::ObjectStoreExt as _;
+    use xb_testkit::short_disk::ShortDisk;
+
     use super::*;
     use crate::store::direct_file::tests::{folder_on_disk, noise};
 
@@ -221,7 +230,17 @@ mod tests {
     async fn objects_are_those_of_the_crate_whatever_their_size() {
         let Some(folder) = folder_on_disk() else { return };
         let all = stores(folder.path());
-        for size in [0, LARGE - 1, LARGE, LARGE + 1, LARGE + 4095, 3 * LARGE + 4097] {
+        for size in [
+            0,
+            LARGE - 1,
+            LARGE,
+            LARGE + 1,
+            LARGE + 4095,
+            LARGE + 4096,
+            LARGE + 4097,
+            LARGE + 65_536,
+            3 * LARGE + 65_537,
+        ] {
             let content = noise(size);
             for (number, store) in all.iter().enumerate() {
                 let key = Path::from(format!("run/{size}/{number}"));
@@ -240,7 +259,7 @@ mod tests {
         }
         // Nothing else is there.
         let listed: Vec<_> = futures::StreamExt::collect(all[1].list(None)).await;
-        assert_eq!(listed.len(), 12);
+        assert_eq!(listed.len(), 18);
         let unfinished = std::fs::read_dir(folder.path().join("run/1048576")).unwrap().count();
         assert_eq!(unfinished, 2);
     }
@@ -271,11 +290,70 @@ mod tests {
                 assert!(upload.put_part(content.clone().into()).await.is_err());
             }
         }
+        // A part that is not written yet, or is being written, keeps no file, and none gets its name without it.
+        for end in ["abort", "drop", "complete"] {
+            let mut upload = store.put_multipart_opts(&key, Default::default()).await.unwrap();
+            let part = upload.put_part(content.clone().into());
+            match end {
+                "abort" => upload.abort().await.unwrap(),
+                "drop" => drop(upload),
+                _ => assert!(upload.complete().await.is_err()),
+            }
+            if end != "complete" {
+                let left = std::fs::read_dir(folder.path().join("a")).unwrap().count();
+                assert_eq!(left, 1, "{end}");
+            }
+            part.await.unwrap();
+            assert_eq!(std::fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "{end}");
+        }
         // One that is forgotten.
         let mut upload = store.put_multipart_opts(&key, Default::default()).await.unwrap();
         upload.put_part(content.into()).await.unwrap();
         drop(upload);
         assert_eq!(std::fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_leaves_what_was_there_and_the_error_of_the_crate() {
+        let Some(disk) = ShortDisk::mount(64) else {
+            xb_testkit::skipped("no loop device can be mounted here");
+            return;
+        };
+        if DirectFile::create(disk.path().join("probe")).unwrap().is_none() {
+            xb_testkit::skipped("this kernel does not say whether ext4 takes direct writes");
+            return;
+        }
+        let [store, plain] = stores(&disk.path());
+        let key = Path::from("a/b");
+        let old = noise(2 * LARGE);
+        let _ = store.put(&key, old.clone().into()).await.unwrap();
+        // Takes all room but 2 MiB or a little more, without writing it.
+        let filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+        let (mut end, none) = (0, rustix::fs::FallocateFlags::empty());
+        for piece in [64 << 20, 1 << 20] {
+            while rustix::fs::fallocate(&filler, none, end, piece).is_ok() {
+                end += piece;
+            }
+        }
+        filler.set_len(end - 2 * LARGE as u64).unwrap();
+        let large = noise(8 * LARGE + 5);
+        for (store, name) in [(&store, "direct"), (&plain, "plain")] {
+            for mode in [PutMode::Create, PutMode::Overwrite] {
+                let key = if mode == PutMode::Create { Path::from("a/new") } else { key.clone() };
+                let error = store.put_opts(&key, large.clone().into(), mode.into()).await;
+                let Err(error @ Error::Generic { .. }) = error else { panic!("{name} {error:?}") };
+                let message = crate::error::root_message(&error);
+                assert!(message.contains("(os error 28)"), "{name}: {message}");
+            }
+            let mut upload = store.put_multipart_opts(&key, Default::default()).await.unwrap();
+            let written = upload.put_part(large.clone().into()).await;
+            assert!(written.is_err(), "{name}");
+            upload.abort().await.unwrap();
+            let found = std::fs::read_dir(disk.path().join("a")).unwrap();
+            let found: Vec<_> = found.map(|one| one.unwrap().file_name()).collect();
+            assert_eq!(found, ["b"], "{name}");
+            assert!(plain.get(&key).await.unwrap().bytes().await.unwrap() == old, "{name}");
+        }
     }
 
     /// A file system in memory may take such writes, but does not say so.
